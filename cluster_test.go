@@ -48,8 +48,8 @@ func masterFails(t *testing.T, fault func(*redistest.Server)) (elected time.Time
 	replica := cluster.AddReplica(0, "--cluster-node-timeout", "1000")
 	rdb := cluster.Client()
 	name := on(t, rdb, cluster.Masters[0], func(name string) string {
-		return script.MutexKeys(script.DefaultNamespace,
-			name).Lock
+		return script.KeysOf("mutex", script.DefaultNamespace,
+			name).Part("lock")
 	})
 	a := newClient(t, rdb, fairlock.Config{TTL: time.Minute}).Mutex(name)
 	// What is left of WaiterTTL is the length of the lease that a handoff begins, and Unlock tries for no longer.
@@ -207,8 +207,8 @@ func TestCluster_SubscribersNodeDies(t *testing.T) {
 	rdb := cluster.Client()
 	dead := cluster.Masters[0]
 	name := on(t, rdb, cluster.Masters[1], func(name string) string {
-		return script.MutexKeys(script.DefaultNamespace,
-			name).Lock
+		return script.KeysOf("mutex", script.DefaultNamespace,
+			name).Part("lock")
 	})
 	var mutexes []fairlock.Mutex
 	var up [2]atomic.Bool

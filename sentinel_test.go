@@ -173,7 +173,7 @@ func TestSentinel_PlannedFailover(t *testing.T) {
 			if err != nil {
 				return false
 			}
-			n := rdb.Exists(t.Context(), script.MutexKeys(script.DefaultNamespace, "probe").Lock).Val()
+			n := rdb.Exists(t.Context(), script.KeysOf("mutex", script.DefaultNamespace, "probe").Part("lock")).Val()
 			return lease.Unlock(t.Context()) == nil && n == 1
 		})
 	}

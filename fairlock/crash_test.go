@@ -114,15 +114,15 @@ func TestCrash_ManyHolders(t *testing.T) {
 	bubbles(t, map[string]bool{"crashed": false, "force-released": true},
 		func(t *testing.T, s *fairlocktest.Server, _ string, force bool) {
 			client := s.Client(fairlock.Config{})
-			first, keys := hold(t, client.RWMutex("x").RLock), script.RWMutexKeys(script.DefaultNamespace, "x")
+			first, keys := hold(t, client.RWMutex("x").RLock), script.KeysOf("rwmutex", script.DefaultNamespace, "x")
 			for range 1000 { // as the script records them
 				reader, err := token.Parse(tokens.New("crashed", tokens.Terms{TTL: ttl, Weight: 1, Permits: tokens.WriterWeight}))
 				require.NoError(t, err)
-				_, err = s.Miniredis.ZAdd(keys.Permits, float64(s.Now().Add(ttl).UnixMicro()), reader.Text())
+				_, err = s.Miniredis.ZAdd(keys.Part("permits"), float64(s.Now().Add(ttl).UnixMicro()), reader.Text())
 				require.NoError(t, err)
-				s.Miniredis.HSet(keys.Holders, reader.Text(), fmt.Sprint(first.Fence()))
+				s.Miniredis.HSet(keys.Part("holders"), reader.Text(), fmt.Sprint(first.Fence()))
 			}
-			_, err := s.Miniredis.HIncr(keys.Holders, "used", 1000)
+			_, err := s.Miniredis.HIncr(keys.Part("holders"), "used", 1000)
 			require.NoError(t, err)
 			client.Crash()
 			assert.Equal(t, 1001, s.RWMutex("x").State().Used)
@@ -131,7 +131,7 @@ func TestCrash_ManyHolders(t *testing.T) {
 				require.NoError(t, err)
 			} else {
 				pass(ttl)
-				require.True(t, s.Miniredis.Exists(keys.Permits))
+				require.True(t, s.Miniredis.Exists(keys.Part("permits")))
 			}
 			unlock(t, hold(t, s.Client(fairlock.Config{}).RWMutex("x").TryLock))
 		})

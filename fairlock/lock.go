@@ -64,7 +64,7 @@ func (l *lock) wrap(op string, err error) error {
 func (l *lock) event(ctx context.Context, t token.Token) Event {
 	return Event{
 		Ctx: ctx, Namespace: l.client.cfg.Namespace, ID: ID{l.kind,
-			l.name}, Key: tokens.Key(t.Text()), Weight: t.Weight(), Token: t,
+			l.name}, Key: t.Terms().Key, Weight: t.Weight(), Token: t,
 	}
 }
 
@@ -170,7 +170,7 @@ func (l *lock) whyLeft(left wait.Step, tok token.Token) error {
 		if reply.Outcome == script.Busy {
 			e.Busy = Busy(reply.Why)
 		}
-		e.Released = e.Busy != BusyKey && tokens.FlagsOf(holder.Text())&tokens.Released != 0
+		e.Released = e.Busy != BusyKey && holder.Terms().Flags&tokens.Released != 0
 		if e.Released && reply.Outcome == script.Busy {
 			e.Free = max(reply.RetryAfter, 0)
 		}
@@ -296,13 +296,13 @@ func perform[T any](
 func (l *lock) resume(ctx context.Context, h Handle) (*Lease, error) {
 	old, fence, input := h.parse()
 	if input == nil && l != nil {
-		terms := tokens.Of(old.Text())
+		terms := old.Terms()
 		same := (terms.Permits == 0) == (l.permits == 0) && (terms.Key == "") == (l.kind != KindKeyedSemaphore)
 		input = require(same, "handle", "is of another kind of lock")
 	}
 	caller := ctx
 	return perform(ctx, l, "resume", untilShutdown, input, func(ctx context.Context, t task.Task) (*Lease, error) {
-		tok, err := l.newToken(tokens.Of(old.Text())) // its permits, and its key, limit and share
+		tok, err := l.newToken(old.Terms()) // its permits, and its key, limit and share
 		if err != nil {
 			return nil, err
 		}

@@ -124,7 +124,7 @@ func TestUnserved_EveryList(t *testing.T) {
 //
 //fairlock:fault A server cannot serve a first request (READONLY, LOADING, …), or does not answer any more: Lock, Do and Acquire wait for as long as ctx lasts
 func TestUnserved_FirstRequestWaits(t *testing.T) {
-	const lasts = time.Minute
+	const lasts = 20 * time.Second
 	bubbles(t, unserved, func(t *testing.T, s *fairlocktest.Server, _ string,
 		fault func(*fairlocktest.Server, *fairlocktest.Client) func()) {
 		client := s.Client(fairlock.Config{})

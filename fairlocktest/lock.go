@@ -174,17 +174,11 @@ func (l Lock) request(client string, ttl time.Duration, r script.Request) (token
 func (l Lock) Expire() {
 	s := l.server
 	s.tick()
-	switch l.kind {
-	case fairlock.KindMutex:
-		s.Miniredis.Del(script.MutexKeys(l.namespace, l.name).Lock)
-	default:
-		permits := script.SemaphoreKeys(l.namespace, l.name).Permits
-		switch l.kind {
-		case fairlock.KindRWMutex:
-			permits = script.RWMutexKeys(l.namespace, l.name).Permits
-		case fairlock.KindKeyedSemaphore:
-			permits = script.KeyedSemaphoreKeys(l.namespace, l.name).Permits
-		}
+	keys := script.KeysOf(string(l.kind), l.namespace, l.name)
+	if l.kind == fairlock.KindMutex {
+		s.Miniredis.Del(keys.Part("lock"))
+	} else {
+		permits := keys.Part("permits")
 		members, _ := s.Miniredis.ZMembers(permits) // an error: the key does not exist
 		for _, member := range members {
 			_, _ = s.Miniredis.ZAdd(permits, float64(s.Now().UnixMicro()), member)
@@ -405,7 +399,7 @@ func (s *Server) AssertNothingLeft() {
 			t, err := token.Parse(text)
 			switch {
 			case err != nil: // it is not a key of a lock, and only named like one
-			case tokens.FlagsOf(t.Text())&tokens.Released != 0:
+			case t.Terms().Flags&tokens.Released != 0:
 				clients = append(clients, t.Client()+" (released, its minimum hold is not over)")
 			default:
 				clients = append(clients, t.Client())

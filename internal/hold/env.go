@@ -61,7 +61,7 @@ type rest struct {
 // restOf returns the rest for a lease that began then.
 func (env *Env) restOf(t token.Token, began time.Time) (r rest) {
 	if env.MinHold > 0 {
-		terms := tokens.Of(t.Text())
+		terms := t.Terms()
 		terms.Flags = tokens.Released
 		r.until = began.Add(env.MinHold)
 		r.by, _ = token.Parse(tokens.New(t.Client(), terms)) // never fails: the other token has the same client and terms

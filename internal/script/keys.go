@@ -1,6 +1,9 @@
 package script
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // DefaultNamespace is the key prefix of a client that sets none.
 const DefaultNamespace = "fairlock"
@@ -12,9 +15,12 @@ type RedisKey struct {
 	Type string // that it has in Redis
 }
 
+// Keys are the keys of one lock, in the order of KEYS.
+type Keys []RedisKey
+
 // KeysOf returns the keys of the lock of that kind and name; of another kind than Of knows, none. All keys of a lock
 // have one hash tag, so that they are in one slot of a cluster.
-func KeysOf(kind, namespace, name string) (all []RedisKey) {
+func KeysOf(kind, namespace, name string) (all Keys) {
 	l, ok := Of(nil, kind, namespace, name)
 	if !ok {
 		return nil
@@ -25,62 +31,10 @@ func KeysOf(kind, namespace, name string) (all []RedisKey) {
 	return all
 }
 
-// Keys are the keys of a mutex.
-type Keys struct {
-	Number     string
-	Lock       string
-	Queue      string
-	Heartbeats string
-	Tombstones string
+// Part returns the name of the key with that part.
+func (k Keys) Part(part string) string {
+	return k[slices.IndexFunc(k, func(key RedisKey) bool { return key.Part == part })].Name
 }
-
-// PermitKeys are the keys of a semaphore or a read-write lock.
-type PermitKeys struct {
-	Number     string
-	Permits    string
-	Holders    string
-	Queue      string
-	Resized    string // the only key that does not expire; of a semaphore alone
-	Heartbeats string
-	Tombstones string
-}
-
-// KeyedKeys are the keys of a keyed semaphore.
-type KeyedKeys struct {
-	Number     string
-	Permits    string
-	Holders    string
-	Queue      string
-	Resized    string
-	Heartbeats string
-	Lines      string
-	Turns      string
-	Tombstones string
-}
-
-// MutexKeys returns the keys of the mutex with that name.
-func MutexKeys(namespace, name string) Keys {
-	k := mutex.keyNames(namespace, name, "")
-	return Keys{k[0], k[1], k[2], k[3], k[4]}
-}
-
-// SemaphoreKeys returns the keys of the semaphore with that name.
-func SemaphoreKeys(namespace, name string) PermitKeys {
-	return permitKeys(permits.keyNames(namespace, name, semaphoreKeys))
-}
-
-// RWMutexKeys returns the keys of the read-write lock with that name.
-func RWMutexKeys(namespace, name string) PermitKeys {
-	return permitKeys(permits.keyNames(namespace, name, rwMutexKeys))
-}
-
-// KeyedSemaphoreKeys returns the keys of the keyed semaphore with that name.
-func KeyedSemaphoreKeys(namespace, name string) KeyedKeys {
-	k := keyed.keyNames(namespace, name, keyedKeys)
-	return KeyedKeys{k[0], k[1], k[2], k[3], k[4], k[5], k[6], k[7], k[8]}
-}
-
-func permitKeys(k []string) PermitKeys { return PermitKeys{k[0], k[1], k[2], k[3], k[4], k[5], k[6]} }
 
 // NotificationChannel returns the Pub/Sub channel on which a client is notified of grants to its waiters. The scripts
 // derive it from a key and a token (queue.lua).

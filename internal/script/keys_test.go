@@ -32,29 +32,27 @@ func allKeys(namespace, name string) map[string][]string {
 	return all
 }
 
-// The structs that callers get have the keys that the scripts get, each in its field.
-func TestKeys_OfTheStructsAreThoseOfTheLock(t *testing.T) {
-	const p = "ns:{a%7B}:"
-	keys := allKeys("ns", "a{")
-	assert.Equal(t, []string{p + "number", p + "lock", p + "queue", p + "heartbeats", p + "tombstones"}, keys["mutex"])
-	assert.Equal(t, script.Keys{Number: p + "number", Queue: p + "queue", Heartbeats: p + "heartbeats", Tombstones: p +
-		"tombstones", Lock: p + "lock"}, script.MutexKeys("ns", "a{"))
-	for kind, fields := range map[string]script.PermitKeys{"semaphore": script.SemaphoreKeys("ns", "a{"),
-		"rwmutex": script.RWMutexKeys("ns", "a{")} {
-		p := p + map[string]string{"semaphore": "sem:", "rwmutex": "rw:"}[kind]
-		assert.Equal(t, []string{p + "number", p + "permits", p + "holders", p + "queue", p + "resized", p + "heartbeats", p +
-			"tombstones"}, keys[kind])
-		assert.Equal(t, []string{fields.Number, fields.Permits, fields.Holders, fields.Queue, fields.Resized,
-			fields.Heartbeats, fields.Tombstones}, keys[kind])
+// The names of the keys are part of the layout, as docs/protocol.md has it.
+func TestKeys_Names(t *testing.T) {
+	permits := []string{"number", "permits", "holders", "queue", "resized", "heartbeats", "tombstones"}
+	for kind, want := range map[string]struct {
+		infix string
+		parts []string
+	}{
+		"mutex":     {"", []string{"number", "lock", "queue", "heartbeats", "tombstones"}},
+		"semaphore": {"sem:", permits},
+		"rwmutex":   {"rw:", permits},
+		"keyed": {"key:", []string{"number", "permits", "holders", "queue", "resized", "heartbeats", "lines", "turns",
+			"tombstones"}},
+	} {
+		keys := script.KeysOf(kind, "ns", "a{")
+		var names []string
+		for _, part := range want.parts {
+			names = append(names, "ns:{a%7B}:"+want.infix+part)
+			assert.Equal(t, names[len(names)-1], keys.Part(part))
+		}
+		assert.Equal(t, names, allKeys("ns", "a{")[kind])
 	}
-	k := script.KeyedSemaphoreKeys("ns", "a{")
-	assert.Equal(t, []string{k.Number, k.Permits, k.Holders, k.Queue, k.Resized, k.Heartbeats, k.Lines, k.Turns,
-		k.Tombstones}, keys["keyed"])
-	assert.Equal(t, []string{
-		p + "key:number", p + "key:permits", p + "key:holders", p + "key:queue", p + "key:resized", p + "key:heartbeats", p +
-			"key:lines",
-		p + "key:turns", p + "key:tombstones",
-	}, keys["keyed"])
 }
 
 // All keys of a name are in the slot that Redis says, and no two names share one.
@@ -66,7 +64,7 @@ func TestKeys_InOneSlotOfACluster(t *testing.T) {
 	rdb := redistest.StartTCP(t, "--cluster-enabled", "yes").Client() // on a socket, its bus would have a fixed port
 	owners := map[string]string{}
 	for _, name := range nasty {
-		slot := rdb.ClusterKeySlot(ctx, script.MutexKeys("ns", name).Queue).Val()
+		slot := rdb.ClusterKeySlot(ctx, script.KeysOf("mutex", "ns", name).Part("queue")).Val()
 		for kind, keys := range allKeys("ns", name) {
 			for _, key := range keys {
 				n, err := rdb.ClusterKeySlot(ctx, key).Result()

@@ -87,14 +87,6 @@ func (l Lock) Mutex() bool { return l.kind == &mutex }
 // Keyed reports whether it is a keyed semaphore.
 func (l Lock) Keyed() bool { return l.kind == &keyed }
 
-// MaxLeave is how many waiters one Leave takes.
-func (l Lock) MaxLeave() int {
-	if l.Keyed() {
-		return 100 // each can be of another key
-	}
-	return MaxHeartbeat
-}
-
 // Key identifies the lock: no other lock has the same.
 func (l Lock) Key() string { return l.keys[0] }
 
@@ -319,8 +311,12 @@ func (l Lock) Resize(ctx context.Context, permits int) (Handoff, error) {
 	return l.handoff(ctx, "resize", readHandoff, strconv.Itoa(permits))
 }
 
-// MaxHeartbeat is how many waiters one heartbeat takes. More would block Redis for too long.
-const MaxHeartbeat = 250
+// MaxHeartbeat is how many waiters one heartbeat takes, and MaxLeave how many one Leave does. More would block Redis for
+// too long. Of 10,000 waiters, 50 of one mutex leave in 0.5 ms, and 50 of 50 keys in 2 ms.
+const (
+	MaxHeartbeat = 250
+	MaxLeave     = 50
+)
 
 // WaiterState is what a heartbeat finds a waiter to be.
 type WaiterState int

@@ -57,7 +57,7 @@ var (
 			{"tombstones", "zset"},
 		},
 		early: "permits/early_",
-		store: []string{"permits/terms", "fifo/line", "permits/store"},
+		store: []string{"permits/keep", "fifo/line", "permits/store"},
 		size:  true,
 	}
 	keyed = kind{
@@ -67,7 +67,7 @@ var (
 			{"lines", "zset"}, {"turns", "zset"}, {"tombstones", "zset"},
 		},
 		early: "keyed/early_",
-		store: []string{"permits/terms", "keyed/line", "permits/store"},
+		store: []string{"permits/keep", "keyed/line", "permits/store"},
 		size:  true,
 	}
 	kinds = []*kind{&mutex, &permits, &keyed}
@@ -194,6 +194,7 @@ func withoutUnused(text string) string {
 		case begins && words[name]:
 			keep(append(function, line)...)
 			function = nil
+			delete(words, name) // above, it is another function of that name
 		case begins:
 			function = nil
 		case line == "end\n" || len(function) > 0 && line[0] == ' ':

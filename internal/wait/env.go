@@ -57,7 +57,6 @@ type Lock struct {
 // Requests has the methods that waiters need of a script.Lock.
 type Requests interface {
 	Key() string
-	MaxLeave() int // how many waiters one Leave takes
 	Acquire(ctx context.Context, r script.Request) (script.Reply, error)
 	Heartbeat(ctx context.Context, waiterTTL time.Duration, tokens []token.Token) (script.HeartbeatReply, error)
 	Admit(ctx context.Context) (more bool, err error)

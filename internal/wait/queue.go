@@ -38,8 +38,7 @@ type queue struct {
 // leaving is a waiter that leaves.
 type leaving struct {
 	script.Leaving
-	until time.Time     // from then on it can neither stand in the queue nor hold the lock
-	over  chan struct{} // closed when it is removed, or given up
+	until time.Time // from then on it can neither stand in the queue nor hold the lock
 }
 
 // maxLeaving is how many waiters of a lock may wait to be removed, while Redis refuses that or is away.
@@ -283,20 +282,19 @@ func (q *queue) postFound(waiters []*localWaiter, reply script.HeartbeatReply, s
 	}
 }
 
-// leave has Redis remove a waiter, and closes over then. The waiter is a user of the queue until then.
-func (q *queue) leave(t task.Task, w script.Leaving, over chan struct{}) {
+// leave removes a waiter, in the background. The waiter is a user of the queue until then.
+func (q *queue) leave(t task.Task, w script.Leaving) {
 	until := q.all.env.Clock.Now().Add(w.Token.TTL() + q.all.env.WaiterTTL + script.QueueKept)
 	q.mu.Lock()
 	sends, full := q.sends, len(q.leaving) == maxLeaving
 	if !full {
-		q.leaving, q.sends = append(q.leaving, leaving{w, until, over}), true
+		q.leaving, q.sends = append(q.leaving, leaving{w, until}), true
 	}
 	q.mu.Unlock()
 	if full {
 		q.all.env.Log.Debug("waiter does not leave, because too many do; its ticket expires", "lock", q.lock.Name, "token",
 			w.Token)
 		q.exit(1)
-		close(over)
 		return
 	}
 	if !sends {
@@ -316,7 +314,7 @@ func (q *queue) nextLeaving() []leaving {
 		q.leaving, q.sends = nil, false
 		return nil
 	}
-	n := min(len(q.leaving), q.lock.MaxLeave())
+	n := min(len(q.leaving), script.MaxLeave)
 	some := q.leaving[:n]
 	q.leaving = q.leaving[n:]
 	return some
@@ -346,7 +344,4 @@ func (q *queue) sendLeave(t task.Task, waiters []leaving) {
 			"waiters", len(tokens), "err", err)
 	}
 	q.exit(len(waiters))
-	for _, w := range waiters {
-		close(w.over)
-	}
 }

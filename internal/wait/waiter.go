@@ -104,13 +104,9 @@ type queuedSince struct {
 	last uint64    // the lock's last number in the reply
 }
 
-const (
-	// notificationDelay is how long after the reply to a heartbeat a notification may still arrive that was sent before
-	// it, on another connection.
-	notificationDelay = 10 * time.Millisecond
-	// grace is how long Leave waits for Redis to remove the waiter.
-	grace = 25 * time.Millisecond
-)
+// notificationDelay is how long after the reply to a heartbeat a notification may still arrive that was sent before it,
+// on another connection.
+const notificationDelay = 10 * time.Millisecond
 
 // Next returns when something happens to the waiter. After Granted, a further call means that the grant is of no use:
 // the waiter sends acquire again. After Left there is no further call.
@@ -158,8 +154,6 @@ func (w *Waiter) acquire(ctx context.Context) {
 	case script.Full, script.Resized:
 		w.left(nil)
 	}
-	// the Logger may panic: Leave knows by now what Redis has granted
-	w.all.comparePermits(w.queue.lock, w.token, reply.Holder)
 }
 
 // failed handles the error of an acquire: the waiter sends acquire again if that can help.
@@ -276,7 +270,7 @@ func (w *Waiter) handle(e event, isNotified bool) {
 func (w *Waiter) notNotified(e event) {
 	w.all.env.Log.Debug("a heartbeat found the grant", "lock", w.queue.lock.Name, "token", w.token, "lost", e.lost != 0)
 	if e.lost != 0 {
-		w.all.subscriber.missed(e.lost, e.sent)
+		w.all.subscriber.miss(e.lost)
 		w.step.Kind = NotificationLost
 	}
 }
@@ -299,32 +293,22 @@ func (w *Waiter) ended(ctx context.Context) {
 	}
 }
 
-// Leave has Redis remove a waiter that has Left, or was Granted the lock and no lease began, if Redis may know of it.
-// It waits for that, but for 25 ms at most, so that a caller who looks then finds nothing. It goes on in the
-// background.
+// Leave removes a waiter that has Left, or was Granted the lock and no lease began, if Redis may know of it. That goes
+// on in the background.
 func (w *Waiter) Leave() {
 	if !w.known {
 		return
 	}
-	over := make(chan struct{})
-	leave := func(t task.Task) {
-		w.queue.leave(t, script.Leaving{Token: w.token, Tombstone: w.ambiguous}, over)
-	}
+	leaving := script.Leaving{Token: w.token, Tombstone: w.ambiguous}
 	w.queue.enter() // until it has left
 	if w.abandoned == nil {
-		leave(w.task)
-	} else {
-		w.task.Go(func(t task.Task) {
-			<-w.abandoned.Over // it must not arrive after the leave
-			leave(t)
-		})
+		w.queue.leave(w.task, leaving)
+		return
 	}
-	enough, cancel := w.all.env.Calls.WithTimeout(context.Background(), grace)
-	defer cancel()
-	select {
-	case <-over:
-	case <-enough.Done():
-	}
+	w.task.Go(func(t task.Task) {
+		<-w.abandoned.Over // it must not arrive after the leave
+		w.queue.leave(t, leaving)
+	})
 }
 
 // Close ends what Join has begun: nothing more is told to the waiter.

@@ -66,7 +66,7 @@ func threeMasters(t *trial) {
 	}
 	t.homes = map[string]*redistest.Server{}
 	for _, name := range t.locks {
-		master, err := rdb.MasterForKey(t.t.Context(), script.MutexKeys(script.DefaultNamespace, name).Number)
+		master, err := rdb.MasterForKey(t.t.Context(), script.KeysOf("mutex", script.DefaultNamespace, name).Part("number"))
 		require.NoError(t.t, err)
 		t.homes[name] = homes[master.Options().Addr]
 	}

@@ -378,8 +378,8 @@ func (t *trial) testNothingLeft() {
 	t.t.Helper()
 	stay := map[string]bool{}
 	for _, name := range t.locks {
-		keys := script.MutexKeys(script.DefaultNamespace, name)
-		stay[keys.Number], stay[keys.Heartbeats], stay[keys.Tombstones] = true, true, true
+		keys := script.KeysOf("mutex", script.DefaultNamespace, name)
+		stay[keys.Part("number")], stay[keys.Part("heartbeats")], stay[keys.Part("tombstones")] = true, true, true
 	}
 	within := t.run.TTL + t.run.WaiterTTL + t.stepped() + sec
 	clients := make([]*redis.Client, len(t.servers))

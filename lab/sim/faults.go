@@ -445,7 +445,7 @@ func (w *world) stray(t target) {
 		_, _ = l.Renew(ctx, holder, longTTL, fence)
 		_, _ = l.Renew(ctx, holder, ttl, fence-1)
 		_, _ = l.Release(ctx, holder, fence-1, script.Rest{})
-		terms := tokens.Of(holder.Text())
+		terms := holder.Terms()
 		terms.TTL, terms.Flags = ttl, 0
 		by, _ := token.Parse(tokens.New("stray", terms))
 		_, _, _ = l.Resume(ctx, holder, fence-1, ttl, by)

@@ -234,7 +234,7 @@ func (s *server) rightsFinding(result Result, lacks, perhaps, refused []string) 
 		f.Paste = "ACL SETUSER " + s.user() + " " + strings.Join(lacks, " ")
 		text := "the user lacks " + strings.Join(lacks, " ")
 		if len(perhaps) > 0 {
-			text += ", and perhaps " + strings.Join(perhaps, " ") + ": Redis tells that only who may call these commands"
+			text += ", and perhaps " + strings.Join(perhaps, " ") + ": Redis reveals that only to users with these commands"
 		}
 		found = append(found, text)
 		if s.For == Use {

@@ -109,9 +109,12 @@ var glob = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, 
 // pattern matches the sought keys of locks whose names begin with prefix: lock, queue, permits and resized. Numbers
 // outlive a lock, so there may be many, and the server leaves them out; three letters of a key's end suffice for that.
 func pattern(namespace, prefix string) string {
-	start, _ := strings.CutSuffix(script.MutexKeys(namespace, prefix).Queue, "}:queue")
-	return Glob(start) + "*}:*[oeiz][cuet][kesd]"
+	start, _ := strings.CutSuffix(script.KeysOf("mutex", namespace, prefix).Part("queue"), "}:queue")
+	return Glob(start) + "*}:*" + soughtEnd
 }
+
+// soughtEnd matches the ends of lock, queue, permits and resized.
+const soughtEnd = "[oeiz][cuet][kesd]"
 
 // Plain is a text as it can stand in a line: as it is, or quoted as in Go if it is not valid UTF-8 or has anything that
 // is not seen as itself: control characters, spaces, quotes, marks that turn the direction of writing.

@@ -33,23 +33,19 @@ var names = []string{
 
 // keysOf are all keys of all locks of a name, and those of them that show that a lock is in use or resized.
 func keysOf(namespace, name string) (all []string, signs map[string]ID) {
-	m, s, rw := script.MutexKeys(namespace, name), script.SemaphoreKeys(namespace, name), script.RWMutexKeys(namespace,
-		name)
-	k := script.KeyedSemaphoreKeys(namespace, name)
-	all = []string{
-		m.Queue, m.Heartbeats, m.Tombstones, m.Number, m.Lock, s.Queue, s.Heartbeats, s.Tombstones, s.Number, s.Permits,
-		s.Holders, s.Resized,
-		rw.Queue, rw.Heartbeats, rw.Tombstones, rw.Number, rw.Permits, rw.Holders,
-		k.Queue, k.Heartbeats, k.Tombstones, k.Number, k.Permits, k.Holders, k.Resized, k.Lines, k.Turns,
+	signs = map[string]ID{}
+	for _, kind := range Kinds {
+		for _, key := range script.KeysOf(string(kind), namespace, name) {
+			if key.Part == "resized" && kind == fairlock.KindRWMutex { // never there
+				continue
+			}
+			all = append(all, key.Name)
+			if slices.Contains([]string{"lock", "queue", "permits", "resized"}, key.Part) {
+				signs[key.Name] = ID{kind, name}
+			}
+		}
 	}
-	return all, map[string]ID{
-		m.Queue: {fairlock.KindMutex, name}, m.Lock: {fairlock.KindMutex, name}, s.Queue: {fairlock.KindSemaphore,
-			name}, s.Permits: {fairlock.KindSemaphore, name},
-		s.Resized: {fairlock.KindSemaphore, name},
-		k.Queue:   {fairlock.KindKeyedSemaphore, name}, k.Permits: {fairlock.KindKeyedSemaphore,
-			name}, k.Resized: {fairlock.KindKeyedSemaphore, name},
-		rw.Queue: {fairlock.KindRWMutex, name}, rw.Permits: {fairlock.KindRWMutex, name},
-	}
+	return all, signs
 }
 
 // The server itself says what a pattern matches.
@@ -126,8 +122,8 @@ func TestServer_Read(t *testing.T) {
 		m.Mutex("x").CrashQueued("b", time.Minute)
 		m.Mutex("x").CrashQueued("b", time.Minute)
 		m.Semaphore("x", 5).HoldPermitsAs("a", 2)
-		require.NoError(t, m.Miniredis.Set(script.RWMutexKeys("fairlock", "x").Holders, "theirs"))
-		require.NoError(t, m.Miniredis.Set(script.MutexKeys("fairlock", "other").Number, "999 0 0 0"))
+		require.NoError(t, m.Miniredis.Set(script.KeysOf("rwmutex", "fairlock", "x").Part("holders"), "theirs"))
+		require.NoError(t, m.Miniredis.Set(script.KeysOf("mutex", "fairlock", "other").Part("number"), "999 0 0 0"))
 		wanted := IDs([]string{"x", "free", "other"}, Kinds...)
 		locks, err := s.Read(t.Context(), 1, wanted...)
 		require.NoError(t, err)
@@ -234,20 +230,23 @@ func TestServer_Find(t *testing.T) {
 	const holder = "a:1.00000010000.0000000001.0.aaaaaaaaaaaaaaaaaaaaaA"
 	var keys []any
 	for i := range 3000 { // of others, and what is left of locks
-		keys = append(keys, fmt.Sprint("user:", i), "", script.MutexKeys(s.Namespace, fmt.Sprint("old:", i)).Number, i+1)
+		keys = append(keys, fmt.Sprint("user:", i), "", script.KeysOf("mutex", s.Namespace,
+			fmt.Sprint("old:", i)).Part("number"), i+1)
 	}
 	for _, name := range names {
-		keys = append(keys, script.MutexKeys(s.Namespace, name).Lock, holder, script.MutexKeys("ns*", name).Lock, holder)
+		keys = append(keys, script.KeysOf("mutex", s.Namespace, name).Part("lock"), holder,
+			script.KeysOf("mutex", "ns*", name).Part("lock"), holder)
 	}
 	require.NoError(t, rdb.MSet(t.Context(), keys...).Err())
-	waited := script.RWMutexKeys(s.Namespace, "waited for")
+	waited := script.KeysOf("rwmutex", s.Namespace, "waited for")
 	for key, score := range map[string]int64{
-		waited.Queue: time.Now().UnixMicro(), waited.Heartbeats: time.Now().Add(time.Hour).UnixMicro(), script.SemaphoreKeys(
-			s.Namespace, "expired").Permits: 1,
+		waited.Part("queue"): time.Now().UnixMicro(), waited.Part("heartbeats"): time.Now().Add(time.Hour).UnixMicro(),
+		script.KeysOf("semaphore", s.Namespace, "expired").Part("permits"): 1,
 	} {
 		require.NoError(t, rdb.ZAdd(t.Context(), key, redis.Z{Score: float64(score), Member: holder}).Err())
 	}
-	require.NoError(t, rdb.Set(t.Context(), script.SemaphoreKeys(s.Namespace, "resized").Resized, 4, 0).Err())
+	require.NoError(t, rdb.Set(t.Context(), script.KeysOf("semaphore", s.Namespace, "resized").Part("resized"), 4,
+		0).Err())
 	locks, err := s.Find(t.Context(), Want{})
 	require.NoError(t, err)
 	want := append(IDs(names, fairlock.KindMutex), ID{fairlock.KindRWMutex, "waited for"},
