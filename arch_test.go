@@ -49,8 +49,10 @@ var mayImport = map[string][]string{
 			"/internal/bounds",
 		module + "/internal/dispatch", module + "/internal/script", module + "/internal/tokens", module + "/token",
 	},
-	module + "/internal/clock":    {},
-	module + "/internal/dispatch": {module + "/internal/clock", "github.com/redis/go-redis/v9"},
+	module + "/internal/clock": {},
+	// For tests.
+	module + "/internal/testclock": {module + "/internal/clock"},
+	module + "/internal/dispatch":  {module + "/internal/clock", "github.com/redis/go-redis/v9"},
 	module + "/fairlock": {
 		module + "/token", module + "/internal/script", module + "/internal/bounds", module + "/internal/tokens", module +
 			"/internal/clock",
@@ -62,8 +64,8 @@ var mayImport = map[string][]string{
 	// For tests; no package above may import them. Users import fairlocktest.
 	module + "/fairlocktest": {
 		module + "/fairlock", module + "/internal/script", module + "/token", module + "/internal/tokens", module +
-			"/internal/clock",
-		"github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2",
+			"/internal/clock", module + "/internal/testclock",
+		module + "/internal/dispatch", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2",
 	},
 	module + "/internal/tools/redistest": {"github.com/redis/go-redis/v9"},
 	module + "/internal/tools/rules":     {module + "/internal/tokens"},

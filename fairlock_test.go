@@ -25,7 +25,6 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/bounds"
-	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -1012,7 +1011,7 @@ func TestSemaphore_TwoNumbers(t *testing.T) {
 		resumed, err := seven.Resume(ctx, first.Handle()) // it does not depend on the number
 		require.NoError(t, err)
 		assert.Equal(t, 3, resumed.Token().Weight())
-		assert.Equal(t, 5, tokens.Permits(resumed.Token().Text()))
+		assert.Equal(t, 5, resumed.Token().Terms().Permits)
 		small, behind := join(t, five, permits(five, 5)), join(t, five, permits(seven, 2))
 		unlock(t, second)
 		require.True(t, small.pending() && behind.pending(), "3 are held, and the first wants 5 of 5")

@@ -27,7 +27,7 @@ const (
 // Config has the settings of a Client. The zero value is ready to use. Times are at most a year.
 type Config struct {
 	// Namespace is the prefix of all keys, by default "fairlock". It has at most 256 bytes, no braces, no control
-	// characters, and no space at its beginning or end.
+	// characters, no characters that only format text, and no space at its beginning or end.
 	Namespace string
 	// Name is this client's readable id, 1 to 128 bytes of printable ASCII without spaces, by default
 	// "<host>-<pid>-<random>". It must be unique: two clients with one Name receive each other's notifications. Where the

@@ -1,6 +1,7 @@
 package fairlock
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -18,7 +19,7 @@ type State struct {
 	At      time.Time // the time of Redis's clock
 	Holders []Holder  // the first 1,000 of them, ordered by the end of their leases
 	Used    int       // permits that are held; of an RWMutex its readers, or 1 for a writer
-	// of a semaphore the number set by Resize, else that of the first waiter or latest holder; 1 for a mutex
+	// of a semaphore the number set by Resize, else that of the first waiter, else that of the latest grant; 1 for a mutex
 	Permits int
 	Resized bool   // Permits was set by Resize
 	Others  []int  // other numbers that holders and waiters have brought, in ascending order; empty after Resize
@@ -126,9 +127,9 @@ func stateOf(l script.Lock, snap script.Snapshot) State {
 		if !holder.Token.IsZero() {
 			holder.Handle = newHandle(holder.Token, h.Fence)
 		}
-		holder.Key = tokens.Key(holder.Token.Text())
+		holder.Key = holder.Token.Terms().Key
 		holder.Weight, holder.Writer = meaning(l, holder.Token)
-		flags := tokens.FlagsOf(holder.Token.Text())
+		flags := holder.Token.Terms().Flags
 		holder.Released, holder.Leader = flags&tokens.Released != 0, flags&tokens.Leader != 0
 		holder.Renewed, holder.Missed = renewals(holder)
 		s.Holders = append(s.Holders, holder)
@@ -140,9 +141,9 @@ func stateOf(l script.Lock, snap script.Snapshot) State {
 		ticket := uint64(w.Ticket)
 		waiter := Waiter{Ticket: ticket, Age: age(ticket, snap.Now), TTL: w.Expires.Sub(snap.Now)}
 		waiter.Token, waiter.Client = parse(w.Token)
-		waiter.Key = tokens.Key(waiter.Token.Text())
+		waiter.Key = waiter.Token.Terms().Key
 		waiter.Weight, waiter.Writer = meaning(l, waiter.Token)
-		waiter.Candidate = tokens.FlagsOf(waiter.Token.Text())&tokens.Leader != 0
+		waiter.Candidate = waiter.Token.Terms().Flags&tokens.Leader != 0
 		s.Waiters = append(s.Waiters, waiter)
 	}
 	s.Candidates, s.OldestWait = waits(s)
@@ -210,7 +211,7 @@ func keyLimits(s State) map[string][]int {
 	all := map[string][]int{}
 	add := func(key string, t token.Token) {
 		if key != "" {
-			all[key] = append(all[key], tokens.KeyLimit(t.Text()))
+			all[key] = append(all[key], t.Terms().KeyLimit)
 		}
 	}
 	for _, h := range s.Holders {
@@ -227,22 +228,32 @@ func keyLimits(s State) map[string][]int {
 }
 
 // permits returns the number of permits that counts next, and the others that holders and waiters have brought. Holders
-// and waiters are listed already.
+// and waiters are listed already. Holders are listed by the ends of their leases, whose order changes with each renewal.
 func permits(s State, resized int) (next int, others []int) {
+	if resized > 0 {
+		return resized, nil
+	}
 	var brought []int
 	for _, w := range s.Waiters {
-		brought = append(brought, tokens.Permits(w.Token.Text()))
+		if n := w.Token.Terms().Permits; n > 0 && w.TTL > 0 { // else it has expired, or is no token of ours
+			brought = append(brought, n)
+		}
 	}
-	for _, h := range slices.Backward(s.Holders) {
-		brought = append(brought, tokens.Permits(h.Token.Text()))
+	latest := func(a, b Holder) int { // of two that hold, the later grant; of others, the later release
+		if a.Released != b.Released {
+			return map[bool]int{true: 1, false: -1}[a.Released]
+		}
+		return cmp.Compare(b.Fence, a.Fence)
 	}
-	brought = slices.DeleteFunc(brought, func(n int) bool { return n == 0 }) // no token of ours
-	if next = resized; next == 0 && len(brought) > 0 {
-		next = brought[0]
+	for _, h := range slices.SortedStableFunc(slices.Values(s.Holders), latest) {
+		if n := h.Token.Terms().Permits; n > 0 {
+			brought = append(brought, n)
+		}
 	}
-	if resized > 0 {
-		return next, nil
+	if len(brought) == 0 {
+		return 0, nil
 	}
+	next = brought[0]
 	slices.Sort(brought)
 	return next, slices.DeleteFunc(slices.Compact(brought), func(n int) bool { return n == next })
 }
@@ -262,7 +273,7 @@ func age(number uint64, now time.Time) time.Duration {
 func renewals(h Holder) (ago time.Duration, missed int) {
 	ttl := h.Token.TTL()
 	if h.Token.IsZero() || h.TTL < 0 || h.TTL > ttl ||
-		tokens.FlagsOf(h.Token.Text())&(tokens.MinHold|tokens.Released) != 0 {
+		h.Token.Terms().Flags&(tokens.MinHold|tokens.Released) != 0 {
 		return -1, 0
 	}
 	ago = ttl - h.TTL

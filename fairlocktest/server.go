@@ -17,6 +17,7 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/clock"
 	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/testclock"
 )
 
 // go-redis logs each connection that breaks, which is the rule here. A test that wants to see that calls
@@ -60,7 +61,7 @@ type Server struct {
 func NewServer(tb testing.TB) *Server {
 	tb.Helper()
 	if inBubble() {
-		return newServer(tb, &clock.Ordered{})
+		return newServer(tb, &testclock.Ordered{})
 	}
 	return newServer(tb, clock.System{})
 }

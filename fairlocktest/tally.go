@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -67,7 +66,7 @@ func (t *tally) granted(e fairlock.Event) {
 			others = append(others, b)
 		}
 	}
-	if used > max(tokens.Permits(e.Token.Text()), 1) {
+	if used > max(e.Token.Terms().Permits, 1) {
 		for _, b := range others {
 			b.doubted = b.doubted || b.Token.Client() != e.Token.Client()
 		}

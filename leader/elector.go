@@ -200,5 +200,5 @@ func (e *Elector) Leader(ctx context.Context) (address string, since time.Time, 
 		return "", time.Time{}, err
 	}
 	h := s.Holders[0]
-	return cmp.Or(tokens.Address(h.Token.Text()), h.Client), s.At.Add(-h.Age), nil
+	return cmp.Or(h.Token.Terms().Address, h.Client), s.At.Add(-h.Age), nil
 }

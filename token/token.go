@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/tokens"
@@ -31,32 +32,38 @@ func (e *LayoutError) Error() string {
 }
 
 // Token is the random identity of one acquisition. Tokens are comparable with ==.
-type Token struct{ text string }
+type Token struct {
+	text  string
+	terms tokens.Terms // that text says
+}
 
 // Parse returns the token whose Text is text. Any other text is an error: ErrMalformed, or for a token of another
 // layout a *LayoutError.
 func Parse(text string) (Token, error) {
-	other, err := tokens.Check(text)
+	terms, other, err := tokens.Parse(text)
 	if err != nil {
 		return Token{}, err
 	}
 	if other != "" {
 		return Token{}, &LayoutError{"token", other}
 	}
-	return Token{text}, nil
+	return Token{text, terms}, nil
 }
 
 // Text returns the whole token as Redis stores it. Keep it secret, because whoever has it can release the lock.
 func (t Token) Text() string { return t.text }
 
 // Client returns the readable id of the client that made the acquisition.
-func (t Token) Client() string { return tokens.Client(t.text) }
+func (t Token) Client() string { return t.text[:max(strings.LastIndexByte(t.text, ':'), 0)] }
 
 // TTL returns how long the lease lasts without a renewal, in whole milliseconds.
-func (t Token) TTL() time.Duration { return tokens.TTL(t.text) }
+func (t Token) TTL() time.Duration { return t.terms.TTL }
 
 // Weight returns how many permits the acquisition asks for: 1 of a mutex and of a reader, 1 << 30 of a writer.
-func (t Token) Weight() int { return tokens.Weight(t.text) }
+func (t Token) Weight() int { return t.terms.Weight }
+
+// Terms returns all that the token says. It is for the packages of this module alone, as its type is internal.
+func (t Token) Terms() tokens.Terms { return t.terms }
 
 // IsZero reports whether t is the zero Token, whose other methods return zero values.
 func (t Token) IsZero() bool { return t.text == "" }
@@ -67,7 +74,7 @@ func (t Token) String() string {
 	if t.IsZero() {
 		return "(no token)"
 	}
-	return t.Client() + ":" + tokens.Random(t.text)[:4] + "…"
+	return t.Client() + ":" + t.text[len(t.text)-tokens.RandomLen:][:4] + "…"
 }
 
 // Format prints String for every verb. Without it, fmt would print t's field for verbs that are not for text.

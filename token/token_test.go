@@ -110,7 +110,7 @@ func TestNew_Terms(t *testing.T) {
 // termsOf returns what a token says, also by its methods.
 func termsOf(t *testing.T, tok token.Token) tokens.Terms {
 	t.Helper()
-	terms := tokens.Of(tok.Text())
+	terms := tok.Terms()
 	require.Equal(t, tok.TTL(), terms.TTL)
 	require.Equal(t, tok.Weight(), terms.Weight)
 	return terms

@@ -81,7 +81,7 @@ func (c *connection) open(ctx context.Context) (redis.UniversalClient, error) {
 		return rdb, nil
 	}
 	go func() { _ = rdb.Close() }() // with a Sentinel that hangs, it waits for that
-	err = fmt.Errorf("redis at %s: %w", target.where(), err)
+	err = fmt.Errorf("redis at %s: %w", target.where(), withCode(exitCode(err), inspect.Said(ctx, rdb, err)))
 	if inspect.Refused(err) {
 		return nil, err
 	}
@@ -290,8 +290,8 @@ func (c *connection) password() (string, error) {
 
 // parse reads a URL. What url.Parse has to say about a wrong one may be a piece of a password.
 func parse(raw string) (*url.URL, error) {
-	if at := bounds.AtEnds(raw); at != "" {
-		return nil, usage("redis URL: has %s", at)
+	if bounds.Unseen(raw) {
+		return nil, usage("redis URL: has a space or a newline at an end, or a character that cannot be seen")
 	}
 	scheme, _, _ := strings.Cut(raw, "://")
 	if !slices.Contains([]string{"redis", "rediss", "unix"}, strings.ToLower(scheme)) {

@@ -201,7 +201,7 @@ func (w *ward) leave(last order) error {
 	if err != nil {
 		return err
 	}
-	terms := tokens.Of(t.Text())
+	terms := t.Terms()
 	terms.Flags = tokens.Released
 	rest, err := token.Parse(tokens.New(t.Client(), terms))
 	if err != nil {

@@ -39,24 +39,16 @@ func WrongNamespace(ns string) string {
 		return fmt.Sprintf("%d bytes, at most %d", len(ns), MaxNamespace)
 	case strings.ContainsAny(ns, "{}"):
 		return "must not contain braces, which would move the keys' hash tag"
-	case AtEnds(ns) != "":
-		return fmt.Sprintf("%.40q has %s, which cannot be seen", ns, AtEnds(ns))
-	case strings.ContainsFunc(ns, unicode.IsControl):
-		return fmt.Sprintf("%.40q must not contain control characters", ns)
+	case Unseen(ns):
+		return fmt.Sprintf("%.40q has a space at an end, or a character that cannot be seen", ns)
 	}
 	return ""
 }
 
-// AtEnds says which characters that cannot be seen are at the beginning or the end of a text, such as `"\n" at its
-// end`, and nothing else of the text. It returns "" if there are none.
-func AtEnds(text string) string {
-	unseen := func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || unicode.Is(unicode.Cf, r) }
-	rest := strings.TrimLeftFunc(text, unseen)
-	if before := strings.TrimSuffix(text, rest); before != "" {
-		return fmt.Sprintf("%q at its beginning", before)
-	}
-	if after := strings.TrimPrefix(rest, strings.TrimRightFunc(rest, unseen)); after != "" {
-		return fmt.Sprintf("%q at its end", after)
-	}
-	return ""
+// Unseen reports whether a text has a space at its beginning or its end, or anywhere a control character or one that
+// only formats, such as a byte order mark.
+func Unseen(text string) bool {
+	return strings.TrimSpace(text) != text || strings.ContainsFunc(text, func(r rune) bool {
+		return unicode.IsControl(r) || unicode.Is(unicode.Cf, r)
+	})
 }

@@ -356,7 +356,7 @@ func (m *machine) asks(p *party, ttl time.Duration) {
 	}
 	p.asked = true
 	require.Equal(m.t, tokens.Terms{TTL: to, Weight: p.weight, Permits: p.permits},
-		tokens.Of(p.token.Text()), "%s asks for what it asked first", p.name)
+		p.token.Terms(), "%s asks for what it asked first", p.name)
 }
 
 func (m *machine) acquire(p *party, r request) script.Reply {

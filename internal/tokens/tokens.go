@@ -8,9 +8,9 @@
 // flags, one such digit; and 128 random bits in base64url, 22 characters. The facts of a semaphore or a read-write lock
 // are the number of permits that it asks for, and the number that there are for it, 6 digits of base 36 each; those of
 // a mutex are none. Those of a keyed semaphore begin with the key, its limit (0 is none), 6 digits, and its share, 2
-// digits. Bytes of the key that are not printable ASCII, spaces, colons and percent signs are percent-encoded. Each
-// fact has its place from the end, so that scripts find it. What follows the last colon begins with the layout in every
-// version.
+// digits. Those of a leader are its address. Bytes of the key or the address that are not printable ASCII, spaces,
+// colons and percent signs are percent-encoded. Each fact has its place from the end, so that scripts find it
+// (facts.lua). What follows the last colon begins with the layout in every version.
 package tokens
 
 import (
@@ -38,17 +38,13 @@ var ErrMalformed = errors.New("malformed token")
 // waiter.
 var encoding = base64.RawURLEncoding.Strict()
 
-// What follows the layout has these lengths, from the end.
+// The lengths of the parts.
 const (
-	randomBytes = 16
-	randomLen   = 22
-	flagsLen    = 1
-	ttlLen      = 7
-	permitsLen  = 6 // also of the weight, and of the key limit
-	shareLen    = 2
-	mutexLen    = ttlLen + flagsLen + randomLen
-	permitLen   = 2*permitsLen + mutexLen
-	keyedLen    = permitsLen + shareLen + permitLen // without the key
+	permitsLen = 6 // also of the weight, and of the key limit
+	shareLen   = 2
+	ttlLen     = 7
+	flagsLen   = 1
+	RandomLen  = 22 // of it, the first 4 are printed
 )
 
 // Terms are what a token says besides its client.
@@ -83,231 +79,124 @@ const (
 )
 
 // New returns the text of a new token. It has 128 random bits. (A version-4 UUID has only 122.) If the client or one of
-// the terms is out of bounds, Check says so.
+// the terms is out of bounds, Parse says so.
 func New(client string, terms Terms) string {
 	var id uuid.UUID
 	_, _ = rand.Read(id[:]) // never fails
-	facts := ""
-	if terms.Permits != 0 || terms.Weight != 1 {
-		facts = digits(int64(terms.Weight), permitsLen) + digits(int64(terms.Permits), permitsLen)
-	}
-	if terms.Key != "" || terms.KeyLimit != 0 || terms.Share != 0 {
-		facts = encode(terms.Key) + digits(int64(terms.KeyLimit), permitsLen) + digits(int64(terms.Share), shareLen) + facts
-	}
-	if terms.Flags&Leader != 0 {
-		facts = encode(terms.Address)
-	}
-	ms := (terms.TTL + time.Millisecond - 1) / time.Millisecond
-	return client + ":" + Layout + "." + facts + digits(int64(ms), ttlLen) + digits(int64(terms.Flags),
-		flagsLen) + encoding.EncodeToString(id[:])
+	return client + ":" + Layout + "." + string(terms.facts()) + encoding.EncodeToString(id[:])
 }
 
-// digits writes a number in base 36. One that does not fit is written so that Check refuses it.
-func digits(n int64, length int) string {
-	text := strconv.FormatInt(n, 36)
-	if len(text) > length {
-		return strings.Repeat("?", length)
-	}
-	return strings.Repeat("0", length-len(text)) + text
-}
-
-// Check returns an error unless text is a token's. If it is that of another layout, Check returns that layout alone.
-func Check(text string) (otherLayout string, _ error) {
+// Parse returns the terms of a token. If text is the token of another layout, Parse returns that layout alone.
+func Parse(text string) (t Terms, otherLayout string, _ error) {
 	colon := strings.LastIndexByte(text, ':')
 	if colon < 0 {
-		return "", fmt.Errorf("%w: want a client id, a colon, a layout, facts and a random part", ErrMalformed)
+		return t, "", fmt.Errorf("%w: want a client id, a colon, a layout, facts and a random part", ErrMalformed)
 	}
 	if err := CheckClient(text[:colon]); err != nil {
-		return "", err
+		return t, "", err
 	}
 	layout, body, ok := strings.Cut(text[colon+1:], ".")
-	if ok && layout != Layout && isNumber(layout) {
-		return layout, nil
+	if ok && layout != Layout && layout != "" && strings.Trim(layout, "0123456789") == "" {
+		return t, layout, nil
 	}
-	facts := len(body) - randomLen
-	if !ok || layout != Layout || len(body) < mutexLen {
-		return "", errForm
+	random := len(body) - RandomLen
+	if !ok || layout != Layout || random < ttlLen+flagsLen {
+		return t, "", errForm
 	}
-	label := labelLen(text)
-	if known := label > 0 || isMutex(text) || len(body) == permitLen; !known ||
-		strings.Trim(body[label:facts], "0123456789abcdefghijklmnopqrstuvwxyz") != "" {
-		return "", errForm
+	if t = read(body[:random]); string(t.facts()) != body[:random] {
+		return Terms{}, "", errForm
 	}
-	terms := Of(text)
-	if encode(labelOf(text)) != body[:label] {
-		return "", fmt.Errorf("%w: the key or the address is not percent-encoded as it should be", ErrMalformed)
-	}
-	if err := terms.check(isMutex(text), isKeyed(text)); err != nil {
-		return "", err
+	if !t.valid() {
+		return Terms{}, "", fmt.Errorf("%w: %+v is out of bounds", ErrMalformed, t)
 	}
 	// The decoder skips line ends, so the length of its result must be checked.
-	if bits, err := encoding.DecodeString(body[facts:]); err != nil || len(bits) != randomBytes {
-		return "", fmt.Errorf("%w: the random part is not base64url", ErrMalformed)
+	if bits, err := encoding.DecodeString(body[random:]); err != nil || len(bits) != len(uuid.UUID{}) {
+		return Terms{}, "", fmt.Errorf("%w: the random part is not base64url", ErrMalformed)
 	}
-	return "", nil
+	return t, "", nil
 }
 
-var errForm = fmt.Errorf(
-	"%w: want layout, facts and random part after the client id, %d, %d or more than %d characters, "+
-		"or the flag of a leader",
-	ErrMalformed, len("2.")+mutexLen, len("2.")+permitLen, len("2.")+keyedLen)
+var errForm = fmt.Errorf("%w: want facts, TTL, flags and random part, as layout %s has them, after the client id",
+	ErrMalformed, Layout)
 
-func isNumber(s string) bool {
-	return s != "" && strings.Trim(s, "0123456789") == ""
-}
-
-func (t Terms) check(mutex, keyed bool) error {
+// facts writes the terms as they stand in a token.
+func (t Terms) facts() []byte {
+	var b []byte
 	switch {
-	case t.TTL < bounds.MinTTL || t.TTL > bounds.MaxTTL:
-		return fmt.Errorf("%w: TTL %v, want %v to %v", ErrMalformed, t.TTL, bounds.MinTTL, bounds.MaxTTL)
-	case len(t.Address) > bounds.MaxClient:
-		return fmt.Errorf("%w: address of %d bytes, want at most %d", ErrMalformed, len(t.Address), bounds.MaxClient)
-	case mutex:
-		return nil
-	case t.Permits < 1 || t.Permits > bounds.MaxPermits:
-		return fmt.Errorf("%w: a lock of %d permits, want 1 to %d", ErrMalformed, t.Permits, int64(bounds.MaxPermits))
-	case t.Weight < 1 || t.Weight > t.Permits: // one that asks for more would block the queue
-		return fmt.Errorf("%w: %d permits of %d", ErrMalformed, t.Weight, t.Permits)
-	case !keyed:
-		return nil
-	case t.Key == "" || len(t.Key) > bounds.MaxKey:
-		return fmt.Errorf("%w: key of %d bytes, want 1 to %d", ErrMalformed, len(t.Key), bounds.MaxKey)
-	case t.KeyLimit < 0 || t.KeyLimit > bounds.MaxPermits || t.KeyLimit > 0 && t.Weight > t.KeyLimit:
-		return fmt.Errorf("%w: %d permits with a key limit of %d", ErrMalformed, t.Weight, t.KeyLimit)
-	case t.Share < 1 || t.Share > bounds.MaxShare:
-		return fmt.Errorf("%w: share %d, want 1 to %d", ErrMalformed, t.Share, bounds.MaxShare)
-	default:
-		return nil
+	case t.Flags&Leader != 0:
+		b = encode(b, t.Address)
+	case t.keyed() || t.Permits != 0 || t.Weight != 1:
+		if t.keyed() {
+			b = digits(digits(encode(b, t.Key), permitsLen, t.KeyLimit), shareLen, t.Share)
+		}
+		b = digits(digits(b, permitsLen, t.Weight), permitsLen, t.Permits)
 	}
+	ms := (t.TTL + time.Millisecond - 1) / time.Millisecond
+	return digits(digits(b, ttlLen, ms), flagsLen, t.Flags)
 }
 
-// encode writes a key or an address so that a token has no space or colon but its own.
-func encode(key string) string {
-	var b strings.Builder
-	for i := range len(key) {
-		if c := key[i]; c <= ' ' || c > '~' || c == ':' || c == '%' {
-			fmt.Fprintf(&b, "%%%02X", c)
-		} else {
-			b.WriteByte(c)
+// read reads the terms from the end of what facts has written. Of any other text, facts writes something else.
+func read(facts string) (t Terms) {
+	number := func(length int) int64 {
+		begin := max(len(facts)-length, 0)
+		n, _ := strconv.ParseInt(facts[begin:], 36, 64)
+		facts = facts[:begin]
+		return n
+	}
+	t.Flags, t.TTL, t.Weight = Flags(number(flagsLen)), time.Duration(number(ttlLen))*time.Millisecond, 1
+	switch {
+	case t.Flags&Leader != 0:
+		t.Address, _ = url.PathUnescape(facts)
+	case facts != "":
+		t.Permits, t.Weight = int(number(permitsLen)), int(number(permitsLen))
+		if facts != "" {
+			t.Share, t.KeyLimit = int(number(shareLen)), int(number(permitsLen))
+			t.Key, _ = url.PathUnescape(facts)
 		}
 	}
-	return b.String()
+	return t
+}
+
+// valid reports whether the terms are within bounds. A request for more than there is would block the queue.
+func (t Terms) valid() bool {
+	mutex := t.Permits == 0 && t.Weight == 1 && !t.keyed()
+	permits := 1 <= t.Weight && t.Weight <= t.Permits && t.Permits <= bounds.MaxPermits
+	key := t.Key != "" && len(t.Key) <= bounds.MaxKey && 1 <= t.Share && t.Share <= bounds.MaxShare &&
+		(t.KeyLimit == 0 || t.Weight <= t.KeyLimit) && t.KeyLimit <= bounds.MaxPermits
+	return bounds.MinTTL <= t.TTL && t.TTL <= bounds.MaxTTL && len(t.Address) <= bounds.MaxClient &&
+		(mutex || permits && (key || !t.keyed()))
+}
+
+func (t Terms) keyed() bool { return t.Key != "" || t.KeyLimit != 0 || t.Share != 0 }
+
+// digits appends a number in base 36. One that does not fit is written so that Parse refuses it.
+func digits[T ~int | ~int64](b []byte, length int, n T) []byte {
+	text := strconv.FormatInt(int64(n), 36)
+	if len(text) > length {
+		text = "?"
+	}
+	const zeros = "0000000"
+	return append(append(b, zeros[:length-len(text)]...), text...)
+}
+
+// encode appends a key or an address so that a token has no space or colon but its own.
+func encode(b []byte, key string) []byte {
+	for i := range len(key) {
+		if c := key[i]; odd(rune(c)) || c == ':' || c == '%' {
+			b = fmt.Appendf(b, "%%%02X", c)
+		} else {
+			b = append(b, c)
+		}
+	}
+	return b
 }
 
 // CheckClient reports whether a client id can be part of a token: 1 to 128 bytes of printable ASCII, no space.
 func CheckClient(client string) error {
-	if client == "" || len(client) > bounds.MaxClient {
-		return fmt.Errorf("%w: client id of %d bytes, want 1 to %d", ErrMalformed, len(client), bounds.MaxClient)
-	}
-	for i := range len(client) {
-		if c := client[i]; c <= ' ' || c > '~' {
-			return fmt.Errorf("%w: client id has byte %#02x at %d, want printable ASCII without spaces", ErrMalformed, c, i)
-		}
+	if client == "" || len(client) > bounds.MaxClient || strings.ContainsFunc(client, odd) {
+		return fmt.Errorf("%w: client id %.40q, want 1 to %d bytes of printable ASCII without spaces", ErrMalformed, client, bounds.MaxClient)
 	}
 	return nil
 }
 
-// What follows reads texts that Check has accepted, and "", which says nothing.
-
-// Client returns the readable id of the client that made the acquisition.
-func Client(text string) string { return text[:max(strings.LastIndexByte(text, ':'), 0)] }
-
-// Random returns the random part.
-func Random(text string) string { return text[max(len(text)-randomLen, 0):] }
-
-// Of returns the terms of a token.
-func Of(text string) Terms {
-	return Terms{TTL(text), Weight(text), Permits(text), FlagsOf(text), Key(text), KeyLimit(text), Share(text),
-		Address(text)}
-}
-
-// TTL returns how long the lease lasts without a renewal.
-func TTL(text string) time.Duration {
-	return time.Duration(fact(text, mutexLen, ttlLen)) * time.Millisecond
-}
-
-// Weight returns how many permits the acquisition asks for.
-func Weight(text string) int {
-	if isMutex(text) {
-		return 1
-	}
-	return int(fact(text, permitLen, permitsLen))
-}
-
-// Permits returns how many permits the acquisition's semaphore has, unless it was resized. It is WriterWeight of a
-// read-write lock, and 0 of a mutex.
-func Permits(text string) int {
-	if isMutex(text) {
-		return 0
-	}
-	return int(fact(text, permitLen-permitsLen, permitsLen))
-}
-
-// FlagsOf returns the flags.
-func FlagsOf(text string) Flags { return Flags(fact(text, flagsLen+randomLen, flagsLen)) }
-
-// Key returns the key of a keyed semaphore, as its caller has chosen it; "" of another lock.
-func Key(text string) string {
-	if !isKeyed(text) {
-		return ""
-	}
-	return labelOf(text)
-}
-
-// KeyLimit returns how many permits the key may hold at once, as the acquisition says; 0: any number.
-func KeyLimit(text string) int {
-	if !isKeyed(text) {
-		return 0
-	}
-	return int(fact(text, keyedLen, permitsLen))
-}
-
-// Share returns the share of the key, as the acquisition says; 0: it is no keyed semaphore's.
-func Share(text string) int {
-	if !isKeyed(text) {
-		return 0
-	}
-	return int(fact(text, keyedLen-permitsLen, shareLen))
-}
-
-// Address returns the address of a leader, or "".
-func Address(text string) string {
-	if !isLeader(text) {
-		return ""
-	}
-	return labelOf(text)
-}
-
-func isLeader(text string) bool { return FlagsOf(text)&Leader != 0 }
-
-func isMutex(text string) bool { return isLeader(text) || lengthOf(text) == mutexLen }
-
-func isKeyed(text string) bool { return !isLeader(text) && lengthOf(text) > keyedLen }
-
-// labelLen is how long what stands before the facts of fixed length is: a key, or a leader's address.
-func labelLen(text string) int {
-	if isLeader(text) {
-		return lengthOf(text) - mutexLen
-	}
-	return max(lengthOf(text)-keyedLen, 0)
-}
-
-// labelOf is that, decoded.
-func labelOf(text string) string {
-	begin := len(text) - lengthOf(text)
-	label, _ := url.PathUnescape(text[begin : begin+labelLen(text)]) // Check has seen that it is well formed
-	return label
-}
-
-// lengthOf is that of what follows the layout.
-func lengthOf(text string) int { return len(text) - strings.LastIndexByte(text, ':') - len(":2.") }
-
-// fact returns the number of so many digits that begins there, counted from the end of the text.
-func fact(text string, at, digits int) int64 {
-	if text == "" {
-		return 0
-	}
-	begin := len(text) - at
-	n, _ := strconv.ParseInt(text[begin:begin+digits], 36, 64)
-	return n
-}
+func odd(r rune) bool { return r <= ' ' || r > '~' }

@@ -60,7 +60,7 @@ func (f *fake) happened() string { return strings.Join(f.log, ", ") }
 // join registers a waiter. Its token is always the same, but for the client, because pauses depend on it.
 func (f *fake) join(t *testing.T, client string, r Request) *Waiter {
 	text := tokens.New(client, tokens.Terms{TTL: r.TTL, Weight: 1})
-	random := tokens.Random(text)
+	random := text[len(text)-tokens.RandomLen:]
 	tok, err := token.Parse(strings.TrimSuffix(text, random) + strings.Repeat("A", len(random)))
 	require.NoError(t, err)
 	r.Token = tok
@@ -107,8 +107,6 @@ func next(texts *[]string) (word string, number int) {
 }
 
 func (*fake) Key() string { return "x" }
-
-func (*fake) MaxLeave() int { return script.MaxHeartbeat }
 
 var errReset = call.WithOrigin(errors.New("connection reset"))
 

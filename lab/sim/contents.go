@@ -177,4 +177,4 @@ func parse(text string) token.Token {
 }
 
 // isReleased reports whether the token has a lock for the rest of a minimum hold.
-func isReleased(text string) bool { return tokens.FlagsOf(parse(text).Text())&tokens.Released != 0 }
+func isReleased(text string) bool { return parse(text).Terms().Flags&tokens.Released != 0 }

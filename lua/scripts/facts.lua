@@ -1,10 +1,15 @@
--- What every verb builds on: the server's clock, texts of numbers, and how long a token's lease lasts.
+-- What every verb builds on: the server's clock, texts of numbers, and what a token says.
 
 local KEPT = 660000 -- ms for which the keys of a queue outlast its waiters, and a tombstone lasts
 local now, now_text -- the server's time in µs; exact below 2^53
 
--- ttl_of returns the TTL of a token in ms; 0: it is no token.
-local function ttl_of(token) return tonumber(string.sub(token, -30, -24), 36) or 0 end
+-- The facts of a token, each at its place from the end (internal/tokens). Of a text that is no token, they are 0 or ''.
+local function ttl_of(token) return tonumber(string.sub(token, -30, -24), 36) or 0 end -- in ms
+local function permits_of(token) return tonumber(string.sub(token, -36, -31), 36) or 0 end -- that there are for it
+local function weight_of(token) return tonumber(string.sub(token, -42, -37), 36) or 0 end -- permits that it asks for
+local function share_of(token) return math.max(tonumber(string.sub(token, -44, -43), 36) or 1, 1) end
+local function limit_of(token) return tonumber(string.sub(token, -50, -45), 36) or 0 end -- of its key; 0: none
+local function key_in(token) return string.sub(string.match(token, '^.*:2%.(.*)$') or '', 1, -51) end
 
 -- is_rest reports whether a token holds a lock for the rest of a minimum hold only, after an Unlock.
 local function is_rest(token) return (tonumber(string.sub(token, -23, -23), 36) or 0) % 2 == 1 end

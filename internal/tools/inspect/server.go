@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -16,8 +17,6 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/call"
-	"github.com/fairlock/fairlock-go/internal/clock"
-	"github.com/fairlock/fairlock-go/internal/dispatch"
 )
 
 // Lock is a lock at one moment.
@@ -73,6 +72,18 @@ func ByHeld(a, b Lock) int {
 	return cmp.Compare(since(a), since(b))
 }
 
+// ByWait orders locks: first the one whose oldest wait began first, last those for which nobody waits. Each was read at a
+// time of its own, so OldestWait would not do.
+func ByWait(a, b Lock) int {
+	since := func(l Lock) int64 {
+		if l.OldestWait <= 0 {
+			return math.MaxInt64
+		}
+		return l.At.Add(-l.OldestWait).UnixMicro()
+	}
+	return cmp.Compare(since(a), since(b))
+}
+
 // longestHeld orders holders: first the one that has held the lock longest, last those that have released it. The order
 // of two does not change with time.
 func longestHeld(a, b fairlock.Holder) int {
@@ -122,15 +133,15 @@ func (l Lock) Unlisted() int {
 	return max(n, 0)
 }
 
-// OthersBring follows the number of permits in a text, and says which other numbers are in use; "" if none is.
-func (l Lock) OthersBring() string {
+// OtherLimits are the other numbers of permits that are in use: "3", or "3 to 5"; "" if there are none.
+func (l Lock) OtherLimits() string {
 	switch n := len(l.Others); n {
 	case 0:
 		return ""
 	case 1:
-		return fmt.Sprintf(", others bring %d", l.Others[0])
+		return strconv.Itoa(l.Others[0])
 	default:
-		return fmt.Sprintf(", others bring %d to %d", l.Others[0], l.Others[n-1])
+		return fmt.Sprintf("%d to %d", l.Others[0], l.Others[n-1])
 	}
 }
 
@@ -138,21 +149,20 @@ func (l Lock) OthersBring() string {
 type Server struct {
 	Redis     redis.UniversalClient
 	Namespace string
-	sender    *dispatch.Dispatcher
-	inspector *fairlock.Inspector // by the sender
+	inspector *fairlock.Inspector
+	calls     *sync.WaitGroup // that are under way, after their ctx has ended too
 	*traffic
 }
 
 // On returns the Server of a client. A process that goes on without it calls Close, before it closes the client: a call
 // whose ctx has ended may still be under way.
 func On(rdb redis.UniversalClient, namespace string) *Server {
-	sender := dispatch.New(rdb, clock.System{})
-	return &Server{Redis: rdb, Namespace: namespace, traffic: &traffic{}, sender: sender,
-		inspector: fairlock.NewInspector(sender, namespace)}
+	return &Server{Redis: rdb, Namespace: namespace, traffic: &traffic{}, calls: &sync.WaitGroup{},
+		inspector: fairlock.NewInspector(rdb, namespace)}
 }
 
 // Close waits for the calls that are under way.
-func (s *Server) Close() { s.sender.Close() }
+func (s *Server) Close() { s.calls.Wait() }
 
 const (
 	// Most is how many holders and how many waiters of one lock are listed at most; more would keep Redis for too long.
@@ -176,7 +186,14 @@ func (s *Server) Read(ctx context.Context, waiters int, ids ...ID) (read []Lock,
 		turn <- struct{}{}
 		tasks.Go(func() {
 			s.begin(perLock)
-			state, err := s.inspector.Inspect(ctx, fairlock.ID(id), Most, waiters)
+			s.calls.Add(1)
+			state, err := Await(ctx, func() (fairlock.State, error) {
+				defer s.calls.Done()
+				return s.inspector.Inspect(ctx, fairlock.ID(id), Most, waiters)
+			})
+			if ctx.Err() != nil && err != nil {
+				err = call.WithOrigin(err)
+			}
 			unanswered := err
 			if !away(err) && ctx.Err() == nil { // it is about this lock
 				unanswered = nil

@@ -203,11 +203,8 @@ func Numbers(text string) (n []int64) {
 
 // Terms are those of a token; none of a text that is no token.
 func Terms(text string) tokens.Terms {
-	if body := len(text) - strings.LastIndexByte(text, ':'); body != len(":2.")+30 && body != len(":2.")+42 &&
-		body <= len(":2.")+50 {
-		return tokens.Terms{}
-	}
-	return tokens.Of(text)
+	terms, _, _ := tokens.Parse(text)
+	return terms
 }
 
 // Holder returns the token's lease, also one that has ended; nil: there is none.

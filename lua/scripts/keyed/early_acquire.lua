@@ -3,8 +3,7 @@ if ARGV[5] == '0' and call('EXISTS', permits, holders, queue, heartbeats, lines,
   local token, ttl = ARGV[2], ttl_of(ARGV[2])
   local fence = idle_fence(ttl)
   if fence then
-    local weight = tonumber(string.sub(token, -42, -37), 36)
-    local key = string.sub(string.match(token, '^.*:2%.(.*)$'), 1, -51)
+    local weight, key = weight_of(token), key_in(token)
     call('HSET', holders, 'used', weight, 'fence', fence, token, fence, '=' .. key, weight .. ' ' .. fence)
     call('ZADD', permits, text_of(now + ttl * 1000), token)
     call('PEXPIRE', permits, ttl + 1000)

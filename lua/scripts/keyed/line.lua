@@ -20,15 +20,9 @@ local next_up -- what first() has found
 
 local known, known_key
 local function key_of(token)
-  if token ~= known then
-    known, known_key = token, string.sub(string.match(token, '^.*:2%.(.*)$') or '', 1, -51)
-  end
+  if token ~= known then known, known_key = token, key_in(token) end
   return known_key
 end
-
-local function limit_of(token) return tonumber(string.sub(token, -50, -45), 36) or 0 end
-
-local function share_of(token) return math.max(tonumber(string.sub(token, -44, -43), 36) or 1, 1) end
 
 local function has_room(token, held)
   local limit = limit_of(token)

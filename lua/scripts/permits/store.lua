@@ -14,9 +14,7 @@ local stale -- a token whose lease has ended
 
 local function full() return false end
 
-local function fits(token, less)
-  return used - (less or 0) + weight_of(token) <= (resized_to or tonumber(string.sub(token, -36, -31), 36) or 0)
-end
+local function fits(token, less) return used - (less or 0) + weight_of(token) <= (resized_to or permits_of(token)) end
 
 local function too_large(token) return resized_to and weight_of(token) > resized_to end
 

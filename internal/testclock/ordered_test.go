@@ -1,4 +1,4 @@
-package clock_test
+package testclock_test
 
 import (
 	"sync"
@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/fairlock/fairlock-go/internal/clock"
+	"github.com/fairlock/fairlock-go/internal/testclock"
 )
 
 // Timers that are due at one instant are called in the order in which they were set, each when what the one before has
@@ -16,7 +16,7 @@ import (
 func TestOrdered(t *testing.T) {
 	for range 20 { // package time would call them in another order each time
 		synctest.Test(t, func(t *testing.T) {
-			var c clock.Ordered
+			var c testclock.Ordered
 			var mu sync.Mutex
 			var called []string
 			note := func(what string) {

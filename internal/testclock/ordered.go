@@ -1,17 +1,20 @@
-package clock
+// Package testclock has the clock of tests that have to repeat. The fake clock is in package clock.
+package testclock
 
 import (
 	"cmp"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/fairlock/fairlock-go/internal/clock"
 )
 
 // Ordered is the clock of a testing/synctest bubble in which a run has to repeat. Of the timers that are due at one
 // instant, it calls the one first that was set first, and each other one when everything in the bubble waits again.
 // Package time calls them in an order that it draws anew in each run. The zero value is ready to use.
 type Ordered struct {
-	System
+	clock.System
 
 	mu     sync.Mutex
 	timers []*orderedTimer // guarded by mu: in the order in which they will be called
@@ -27,7 +30,7 @@ type orderedTimer struct {
 }
 
 // AfterFunc has f called, in a goroutine of its own, once d has passed.
-func (c *Ordered) AfterFunc(d time.Duration, f func()) Timer {
+func (c *Ordered) AfterFunc(d time.Duration, f func()) clock.Timer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.set++
