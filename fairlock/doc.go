@@ -54,8 +54,8 @@
 //   - Outages. A waiter keeps its ticket through lost connections, failovers and restarts of Redis for as long as its
 //     ctx lasts. If no server has ever answered the client, Lock gives up after 10 s, because the address may be wrong.
 //     Calls that do not wait for the lock try for 3 s. The error is [ErrUnreachable].
-//   - Refusals. A new call returns at once what an administrator has to mend, such as missing rights or a full server,
-//     as [ErrRefused]. A queued waiter, a renewal and a release go on, once a second.
+//   - Refusals. A new call returns [ErrRefused] at once if only an administrator can fix the cause, such as missing
+//     rights or a full server. A queued waiter, a renewal and a release go on, once a second.
 //   - Errors that nothing mends are returned at once, such as a foreign key, or a node of a Cluster behind a
 //     *redis.Client.
 //   - Loss. The end of a lease shows in [Lease.Done], [Lease.Context] and [Lease.Err]. Work under a lease should watch

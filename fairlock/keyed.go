@@ -11,8 +11,9 @@ import (
 // the key that holds the fewest for its share; of several, to the one whose turn began first. Within a key, first come,
 // first served. A key at its limit lets others pass and keeps its turn.
 //
-// Turns count grants, not time. A request for several permits gets them in one turn. With more keys than permits, keys
-// whose holders hold longer have more. New keys lengthen each round, so choose keys that a caller cannot make up.
+// Turns count grants, not time. A request for several permits gets them in one turn. With more keys than permits, a
+// key whose holders take longer gets more of the total time. New keys lengthen each round, so choose keys that a caller
+// cannot make up.
 // Everybody who can read Redis or the logs sees the keys.
 type KeyedSemaphore struct{ shared }
 
@@ -88,9 +89,9 @@ func (k SemaphoreKey) check(n int) error {
 	if k.lock == nil || k.lock.permits < 1 {
 		return nil // that is an error of its own
 	}
-	most := k.lock.permits
-	if limit := k.lock.settings.keyLimit; limit > 0 {
-		most = min(most, limit)
+	most, whose := k.lock.permits, "the semaphore has"
+	if limit := k.lock.settings.keyLimit; limit > 0 && limit < most {
+		most, whose = limit, "key limit is"
 	}
-	return require(n >= 1 && n <= most, "n", "%d permits, must be from 1 to %d", n, most)
+	return require(n >= 1 && n <= most, "n", "%d permits requested, %s %d", n, whose, most)
 }

@@ -61,7 +61,7 @@ func (s Semaphore) check(n int) error {
 	if s.lock == nil || s.lock.permits < 1 {
 		return nil // that is an error of its own
 	}
-	return require(n >= 1 && n <= s.lock.permits, "n", "%d permits, must be from 1 to %d", n, s.lock.permits)
+	return require(n >= 1 && n <= s.lock.permits, "n", "%d permits requested, the semaphore has %d", n, s.lock.permits)
 }
 
 func checkPermits(permits int) error {

@@ -126,8 +126,8 @@ type verb struct {
 //     bounds, in queue_test.go, in the words that machine_test.go explains
 //  5. a mutant of each rule that is the first for a promise about safety (lab/mutants/mutants.txt)
 //  6. a row in the table of verbs in docs/protocol.md
-//  7. if waiters or leases send it, Requests in internal/wait/waiters.go, or Redis in internal/hold/env.go, and the fakes
-//     there. If users get it, a method in fairlock/lock.go, one of each kind that has it (mutex.go, semaphore.go,
+//  7. if waiters or leases send it, Requests in internal/wait/waiters.go, or Redis in internal/hold/env.go, and the
+//     fakes there. If users get it, a method in fairlock/lock.go, one of each kind that has it (mutex.go, semaphore.go,
 //     keyed.go, rwmutex.go; in lock.go for all of them), its test in fairlock_test.go, and a line in the CHANGELOG. If
 //     it tries for 3 s, tries in unserved_test.go and the lists that TestUnserved_EveryList names
 //  8. who sends it, in senders in internal/tools/doctor/rights_test.go. Then a test says which rights are missing

@@ -394,3 +394,21 @@ func TestAddCause(t *testing.T) {
 		require.Equal(t, c.want, causes)
 	}
 }
+
+// The order by the oldest wait does not depend on when each lock was read.
+func TestByWait(t *testing.T) {
+	at := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+	read := func(name string, late, wait time.Duration) Lock {
+		return Lock{ID: ID{Name: name}, State: fairlock.State{At: at.Add(late), OldestWait: wait}}
+	}
+	all := []Lock{
+		read("none", 0, 0), read("unknown", 0, -1), read("later", 9*time.Millisecond, 1005*time.Millisecond),
+		read("first", 0, time.Second),
+	}
+	slices.SortStableFunc(all, ByWait)
+	var names []string
+	for _, l := range all {
+		names = append(names, l.Name)
+	}
+	require.Equal(t, []string{"first", "later", "none", "unknown"}, names)
+}
