@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -224,22 +223,14 @@ func file(name string) string {
 	return string(text)
 }
 
-// allScripts are the scripts of all verbs for all kinds of locks, and that of Ping.
-func allScripts() []dispatch.Script {
-	all := []dispatch.Script{pingScript}
-	for _, k := range kinds {
-		for _, verb := range slices.Sorted(maps.Keys(k.built)) {
-			all = append(all, k.built[verb]().Script)
-		}
-	}
-	return all
-}
-
-// Texts returns the texts of all scripts by their hashes.
+// Texts returns the texts of all scripts by their hashes: of all verbs for all kinds of locks, and of Ping.
 func Texts() map[string]string {
-	texts := map[string]string{}
-	for _, s := range allScripts() {
-		texts[s.Hash] = s.Text
+	texts := map[string]string{pingScript.Hash: pingScript.Text}
+	for _, k := range kinds {
+		for _, built := range k.built {
+			s := built()
+			texts[s.Hash] = s.Text
+		}
 	}
 	return texts
 }
@@ -255,16 +246,6 @@ func VerbOf(hash string) string {
 		}
 	}
 	return ""
-}
-
-// Load loads all scripts into Redis. A request loads its script itself if Redis does not have it.
-func Load(ctx context.Context, rdb redis.Scripter) error {
-	for _, s := range allScripts() {
-		if err := rdb.ScriptLoad(ctx, s.Text).Err(); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // request returns the request of a verb. Its first argument counts how often it is sent.
