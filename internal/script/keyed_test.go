@@ -627,7 +627,8 @@ func TestKeyed_TryLearnsWhenRestsEnd(t *testing.T) {
 		"key A limit 1; acquire A1; release A1 kept 10s by A90; acquire A2 try":                                10 * time.Second,
 		"key A limit 1; acquire A1; acquire A2 try":                                                            -time.Millisecond,
 		"key A limit 1; acquire A1 B1; release A1 kept 10s by A90; release B1 kept 20s by B90; acquire A2 try": 10 * time.Second,
-		"acquire A1 A2; acquire B1; release A2 kept 60s by A90; acquire C1 try":                                -time.Millisecond, // B1 waits
+		// B1 waits
+		"acquire A1 A2; acquire B1; release A2 kept 60s by A90; acquire C1 try": -time.Millisecond,
 	} {
 		m := newKeyed(t, real(t), 2)
 		last := steps[strings.LastIndex(steps, "acquire ")+len("acquire ") : len(steps)-len(" try")]

@@ -53,7 +53,7 @@ local rank = queued_as and call('ZRANK', queue, token) -- false: it is new, or w
 local others = rank or waiting
 local place = waiter_ttl > 0 and (position(token, rank and queued_as) or others + 1)
 local free, by = -1, holder()
-if waiter_ttl == 0 and state == 'empty' then free, by = free_after(token) end
+if waiter_ttl == 0 and waiting == 0 and state ~= 'more' then free, by = free_after(token) end
 local refusal = not rank and too_large(token) and 'resized ' .. resized_to
   or waiter_ttl == 0 and 'busy ' .. state .. ' ' .. free .. ' ' .. why .. ' ' .. by
   or not rank and max_waiters > 0 and others >= max_waiters and 'full ' .. others .. ' lock'

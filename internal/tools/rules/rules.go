@@ -431,7 +431,7 @@ func (s *Step) replyToAcquire() string {
 			(s.told(4) == 0 || near(s.told(4)*Millisecond, end*Millisecond)) && s.holder(5) && s.number(2) > 0
 	case "busy":
 		free, by := int64(-1), ""
-		if s.word(1) == "empty" {
+		if len(after.Waiters) == 0 && s.word(1) != "more" {
 			free, by = after.freeAfter(token)
 		}
 		named := by == s.word(4) || by == "" && (after.Holder(s.word(4)) != nil || s.holder(4))

@@ -323,7 +323,8 @@ func (s *State) freeAfter(token string) (ms int64, by string) {
 			ofKey += Terms(h.Token).Weight
 		}
 	}
-	inOrder := slices.SortedFunc(slices.Values(s.Holders), func(a, b Holder) int { return cmp.Compare(a.Expires, b.Expires) })
+	inOrder := slices.SortedFunc(slices.Values(s.Holders),
+		func(a, b Holder) int { return cmp.Compare(a.Expires, b.Expires) })
 	for _, h := range inOrder[:min(len(inOrder), 200)] {
 		terms := Terms(h.Token)
 		if terms.Flags&tokens.Released == 0 {
