@@ -15,8 +15,8 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// acquisition is a call that may begin a lease, and its waiter. The waiter leaves at the end of the call if no lease has
-// begun, also if a function of the user's panics.
+// acquisition is a call that may begin a lease, and its waiter. The waiter leaves at the end of the call if no lease
+// has begun, also if a function of the user's panics.
 type acquisition struct {
 	lock   *lock
 	task   task.Task
@@ -208,8 +208,8 @@ func (a *acquisition) takeOver(old token.Token, fence uint64) (lease *Lease, err
 	return lease, err
 }
 
-// whyLeft returns the error of a waiter that has left. It says what Redis failed with, and names a holder if that can be
-// of interest.
+// whyLeft returns the error of a waiter that has left. It says what Redis failed with, and names a holder if that can
+// be of interest.
 func (l *lock) whyLeft(left wait.Step, tok token.Token) error {
 	err, reply := left.Err, left.Reply
 	switch {

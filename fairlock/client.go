@@ -112,10 +112,10 @@ func (c *Client) Close() error {
 // says how many leases were held, and names one lock. What is in flight ends in the background, and Close waits for it.
 // If Close is called meanwhile, Shutdown returns ErrClosed. Further calls wait for the same end.
 //
-// A lease that nobody unlocks keeps Shutdown waiting until ctx ends, and so does a call under a lease whose ctx was made
-// by context.WithoutCancel. So a function that runs for as long as its ctx,
-// such as that of package leader, needs a ctx that ends before, at SIGTERM for example. The function of Do and Trace
-// callbacks must not call Shutdown, which would wait for them.
+// A lease that nobody unlocks keeps Shutdown waiting until ctx ends, and so does a call under a lease whose ctx was
+// made by context.WithoutCancel. So a function that runs for as long as its ctx, such as that of package leader, needs
+// a ctx that ends before, at SIGTERM for example. The function of Do and Trace callbacks must not call Shutdown, which
+// would wait for them.
 func (c *Client) Shutdown(ctx context.Context) error {
 	if err := c.tasks.Shutdown(ctx, func() { _ = c.Close() }); err != nil {
 		return fmt.Errorf("fairlock: shutdown: %w", err)
