@@ -44,7 +44,7 @@ func (l *lock) acquire(caller context.Context, op string, weight int, input erro
 		return nil, err
 	}
 	defer a.end()
-	ctx, cancel := l.client.calls.LimitedBySilence(a.ctx)
+	ctx, cancel := l.client.calls.Limited(a.ctx, true)
 	defer cancel()
 	if l.settings.maxWait > 0 {
 		ctx, cancel = l.client.calls.WithTimeoutCause(ctx, l.settings.maxWait, ErrWaitTimeout)
@@ -74,7 +74,7 @@ func (l *lock) tryAcquire(caller context.Context, op string, weight int, input e
 		return nil, err
 	}
 	defer a.end()
-	ctx, cancel := l.client.calls.Limited(a.ctx)
+	ctx, cancel := l.client.calls.Limited(a.ctx, false)
 	defer cancel()
 	a.join(true)
 	lease, err := a.next(ctx)

@@ -139,7 +139,7 @@ func newLock[O KeyOption](c *Client, kind Kind, name string, permits int, option
 	if kind == KindSemaphore || kind == KindKeyedSemaphore {
 		invalid = errors.Join(checkPermits(permits), invalid)
 	}
-	redis, _ := script.Of(c.calls.Of(name), string(kind), c.cfg.Namespace, name)
+	redis, _ := script.Of(c.calls, string(kind), c.cfg.Namespace, name)
 	l := &lock{
 		client: c, kind: kind, name: name, permits: permits, settings: s, redis: redis.WithFenceTTL(c.cfg.FenceTTL),
 		invalid: errors.Join(checkName(name), invalid),

@@ -25,7 +25,7 @@ import (
 // Hooks of the user's client, and so its instrumentation, see every request once. One that is alone has its caller's
 // ctx.
 //
-//fairlock:promise All requests are sent by the user's client: its hooks see every request once, and so each copy of one that has no reply for a second; a pair over a long link takes two commands and no further connection, while a round trip takes less than a second
+//fairlock:promise All requests are sent by the user's client: its hooks see every command once, and so each copy of a request that has no reply for a second; a pair over a long link takes two commands and no further connection, while a round trip takes less than a second
 func TestClient_HooksSeeEveryRequest(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		const pairs = 30

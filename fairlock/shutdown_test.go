@@ -113,8 +113,8 @@ func TestClient_ShutdownWaitsForReleases(t *testing.T) {
 	})
 }
 
-// A waiter whose ctx carries a held lease of the client goes on, and ends with that lease. A lease of another client does
-// not count.
+// A waiter whose ctx carries a held lease of the client goes on, and ends with that lease. A lease of another client
+// does not count.
 //
 //fairlock:promise Shutdown
 func TestClient_ShutdownEndsWaitersWithoutALease(t *testing.T) {

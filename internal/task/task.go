@@ -153,9 +153,10 @@ func (g *Group) settle() {
 	}
 }
 
-// Shutdown ends Open. It calls closeAll, which calls Close, when no lease is left and no task is under way; or when ctx ends, and then the error
-// says how many leases are held. If ctx ends while closeAll is under way, that goes on in a goroutine. Its caller has
-// to call Close to wait for it. If Close is called meanwhile, the error is Closed. Further calls wait for the same end.
+// Shutdown ends Open. It calls closeAll, which calls Close, when no lease is left and no task is under way; or when ctx
+// ends, and then the error says how many leases are held. If ctx ends while closeAll is under way, that goes on in a
+// goroutine. Its caller has to call Close to wait for it. If Close is called meanwhile, the error is Closed. Further
+// calls wait for the same end.
 func (g *Group) Shutdown(ctx context.Context, closeAll func()) error {
 	g.refuse(errs.StoppedBy(errs.Closed))
 	g.mu.Lock()
