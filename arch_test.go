@@ -65,7 +65,7 @@ var mayImport = map[string][]string{
 	module + "/fairlocktest": {
 		module + "/fairlock", module + "/internal/script", module + "/token", module + "/internal/tokens", module +
 			"/internal/clock", module + "/internal/testclock",
-		"github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2",
+		module + "/internal/dispatch", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2",
 	},
 	module + "/internal/tools/redistest": {"github.com/redis/go-redis/v9"},
 	module + "/internal/tools/rules":     {module + "/internal/tokens"},

@@ -21,7 +21,7 @@ var (
 	ErrWaitTimeout = errors.New("wait timed out")
 	// ErrReentrant means that a call would wait for a lease that its own ctx carries. The ctx comes from Do or
 	// Lease.Context. Nothing has been sent. Work that should wait for the end of the lease needs another ctx.
-	ErrReentrant = errors.New("ctx carries a lease of this lock, which the call would wait for")
+	ErrReentrant = errors.New("this context already holds the lock")
 	// ErrLost means that a lease has ended before its holder ended it. It comes with ErrExpired, ErrTaken or
 	// ErrUnreachable.
 	ErrLost = errs.Lost
@@ -95,7 +95,13 @@ type HeldError struct {
 
 // Error adds why the lock is busy, or the holder's name, to the error.
 func (e *HeldError) Error() string {
+	var outage *errs.Tried
 	switch {
+	case errors.Is(e.Err, ErrRefused):
+		return fmt.Sprintf("%v; held by %s until then", e.Err, e.Holder)
+	case errors.As(e.Err, &outage):
+		return fmt.Sprintf("%v: Redis has not answered for %v: %v; held by %s until then", outage.Err,
+			outage.Lasted.Round(time.Millisecond), outage.Failure, e.Holder)
 	case e.Busy == BusyKey:
 		return fmt.Sprintf("%v (the key is at its limit)", e.Err)
 	case e.Busy == BusyTurn:
@@ -109,7 +115,7 @@ func (e *HeldError) Error() string {
 	}
 }
 
-// Unwrap returns ErrBusy, ErrWaitTimeout or the error of ctx.
+// Unwrap returns ErrBusy, ErrWaitTimeout or the error of ctx, with the last error of Redis if it had stopped answering.
 func (e *HeldError) Unwrap() error { return e.Err }
 
 // QueueFullError is an ErrQueueFull with its numbers.
@@ -122,9 +128,9 @@ type QueueFullError struct {
 // Error names both numbers, and the key by at most 64 characters.
 func (e *QueueFullError) Error() string {
 	if e.Key != "" {
-		return fmt.Sprintf("%v: %d of key %.64q wait, at most %d", ErrQueueFull, e.Waiting, e.Key, e.Limit)
+		return fmt.Sprintf("%v: key %.64q has %d waiting, limit %d", ErrQueueFull, e.Key, e.Waiting, e.Limit)
 	}
-	return fmt.Sprintf("%v: %d wait, at most %d", ErrQueueFull, e.Waiting, e.Limit)
+	return fmt.Sprintf("%v: %d waiting, limit %d", ErrQueueFull, e.Waiting, e.Limit)
 }
 
 // Unwrap returns ErrQueueFull.

@@ -5,23 +5,17 @@ import (
 	"context"
 	"errors"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/fairlock/fairlock-go/internal/bounds"
+	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 // Reader is the part of a go-redis client that an Inspector needs. Every [Redis] has it.
-type Reader interface {
-	Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
-	EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd
-	EvalRO(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
-	EvalShaRO(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd
-}
+type Reader interface{ dispatch.Evaler }
 
 // Inspector reads locks without a Client.
 type Inspector struct {
-	rdb       script.Scripter
+	rdb       script.Sender
 	namespace string
 }
 
@@ -29,7 +23,7 @@ type Inspector struct {
 // EVALSHA_RO, which needs no right to write. A ClusterClient with ReadOnly, RouteByLatency or RouteRandomly sends that
 // to replicas, which may be behind. If Redis refuses that, as before version 7, it sends them by EVALSHA from then on.
 func NewInspector(rdb Reader, namespace string) *Inspector {
-	return &Inspector{script.ReadOnly(rdb), cmp.Or(namespace, DefaultNamespace)}
+	return &Inspector{dispatch.NewDirect(rdb), cmp.Or(namespace, DefaultNamespace)}
 }
 
 // Inspect reads one lock, with at most so many holders and so many waiters, up to 1,000 of each. Used, Waiting,
@@ -48,5 +42,5 @@ func (i *Inspector) Inspect(ctx context.Context, id ID, holders, waiters int) (S
 	); err != nil {
 		return State{}, err
 	}
-	return readState(ctx, l, holders, waiters)
+	return readState(ctx, l.ReadOnly(), holders, waiters)
 }

@@ -11,8 +11,9 @@ import (
 // the key that holds the fewest for its share; of several, to the one whose turn began first. Within a key, first come,
 // first served. A key at its limit lets others pass and keeps its turn.
 //
-// Turns count grants, not time. A request for several permits gets them in one turn. With more keys than permits, keys
-// whose holders hold longer have more. New keys lengthen each round, so choose keys that a caller cannot make up.
+// Turns count grants, not time. A request for several permits gets them in one turn. With more keys than permits, a
+// key whose holders take longer gets more of the total time. New keys lengthen each round, so choose keys that a caller
+// cannot make up.
 // Everybody who can read Redis or the logs sees the keys.
 type KeyedSemaphore struct{ shared }
 
@@ -63,24 +64,24 @@ type SemaphoreKey struct{ lock *lock }
 // Otherwise it is like Semaphore.Acquire. A *QueueFullError says whether the queue of the lock or the line of the key
 // is full.
 func (k SemaphoreKey) Acquire(ctx context.Context, n int) (*Lease, error) {
-	return k.lock.acquire(ctx, "acquire", n, false, k.check(n))
+	return k.lock.acquire(ctx, "acquire", n, k.check(n))
 }
 
 // TryAcquire returns the lease if n permits are free, nobody of the key waits, the key has room below its limit, and no
 // other key comes first. Else it returns ErrBusy in a *HeldError, whose Busy says why. If too few permits are free,
 // that is BusyLock, whatever else is in the way. Otherwise it is like Semaphore.TryAcquire.
 func (k SemaphoreKey) TryAcquire(ctx context.Context, n int) (*Lease, error) {
-	return k.lock.acquire(ctx, "tryacquire", n, true, k.check(n))
+	return k.lock.tryAcquire(ctx, "tryacquire", n, k.check(n))
 }
 
 // Do runs f while the key holds n permits, as Mutex.Do does.
 func (k SemaphoreKey) Do(ctx context.Context, n int, f func(ctx context.Context) error) error {
-	return k.lock.do(ctx, "do", n, false, k.check(n), f)
+	return k.lock.do(ctx, "do", n, k.check(n), f)
 }
 
 // TryDo runs f while the key holds n permits, as Mutex.TryDo does.
 func (k SemaphoreKey) TryDo(ctx context.Context, n int, f func(ctx context.Context) error) error {
-	return k.lock.do(ctx, "trydo", n, true, k.check(n), f)
+	return k.lock.tryDo(ctx, "trydo", n, k.check(n), f)
 }
 
 // check returns an error unless n is at most what this client says that there is, of the whole and for the key.
@@ -88,9 +89,9 @@ func (k SemaphoreKey) check(n int) error {
 	if k.lock == nil || k.lock.permits < 1 {
 		return nil // that is an error of its own
 	}
-	most := k.lock.permits
-	if limit := k.lock.settings.keyLimit; limit > 0 {
-		most = min(most, limit)
+	most, whose := k.lock.permits, "the semaphore has"
+	if limit := k.lock.settings.keyLimit; limit > 0 && limit < most {
+		most, whose = limit, "key limit is"
 	}
-	return require(n >= 1 && n <= most, "n", "%d permits, must be from 1 to %d", n, most)
+	return require(n >= 1 && n <= most, "n", "%d permits requested, %s %d", n, whose, most)
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/internal/script"
 )
 
@@ -538,7 +539,7 @@ func TestRenew_GivesALaterLeaseBack(t *testing.T) {
 		client := s.Client(fairlock.Config{})
 		lease := hold(t, client.Mutex("x").Lock)
 		s.Mutex("x").Expire()
-		reply, err := script.Mutex(client.Redis, script.DefaultNamespace, "x").Acquire(t.Context(),
+		reply, err := script.Mutex(dispatch.NewDirect(client.Redis), script.DefaultNamespace, "x").Acquire(t.Context(),
 			script.Request{Token: lease.Token(), Try: true})
 		require.NoError(t, err)
 		require.Greater(t, reply.Fence, lease.Fence())

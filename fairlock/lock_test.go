@@ -395,7 +395,7 @@ func TestLock_LeavesNothingThatWasNotSent(t *testing.T) {
 			all.Go(func() { lock("sent", 2*time.Second) })
 			time.Sleep(60 * time.Millisecond) // the sender before is overdue
 		}
-		all.Go(func() { lock("waiting", 500*time.Millisecond) })
+		all.Go(func() { lock("waiting", 300*time.Millisecond) })
 		all.Wait()
 		client.Link.Mend()
 		time.Sleep(time.Minute)

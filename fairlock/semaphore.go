@@ -21,23 +21,23 @@ func (c *Client) Semaphore(name string, permits int, options ...HoldOption) Sema
 // them. The errors are those of Mutex.Lock, and a *CapacityError if the semaphore was resized to fewer. There is no
 // ErrReentrant, because a holder may acquire more permits. Two that do so can deadlock until ctx ends.
 func (s Semaphore) Acquire(ctx context.Context, n int) (*Lease, error) {
-	return s.lock.acquire(ctx, "acquire", n, false, s.check(n))
+	return s.lock.acquire(ctx, "acquire", n, s.check(n))
 }
 
 // TryAcquire returns the lease if n permits are free and nobody waits. Otherwise it is like Mutex.TryLock, or returns a
 // *CapacityError.
 func (s Semaphore) TryAcquire(ctx context.Context, n int) (*Lease, error) {
-	return s.lock.acquire(ctx, "tryacquire", n, true, s.check(n))
+	return s.lock.tryAcquire(ctx, "tryacquire", n, s.check(n))
 }
 
 // Do runs f while it holds n permits, as Mutex.Do does.
 func (s Semaphore) Do(ctx context.Context, n int, f func(ctx context.Context) error) error {
-	return s.lock.do(ctx, "do", n, false, s.check(n), f)
+	return s.lock.do(ctx, "do", n, s.check(n), f)
 }
 
 // TryDo runs f while it holds n permits, as Mutex.TryDo does.
 func (s Semaphore) TryDo(ctx context.Context, n int, f func(ctx context.Context) error) error {
-	return s.lock.do(ctx, "trydo", n, true, s.check(n), f)
+	return s.lock.tryDo(ctx, "trydo", n, s.check(n), f)
 }
 
 // Resize is for operators. It sets the number of permits for all users of the semaphore until ResetSize, whatever
@@ -61,7 +61,7 @@ func (s Semaphore) check(n int) error {
 	if s.lock == nil || s.lock.permits < 1 {
 		return nil // that is an error of its own
 	}
-	return require(n >= 1 && n <= s.lock.permits, "n", "%d permits, must be from 1 to %d", n, s.lock.permits)
+	return require(n >= 1 && n <= s.lock.permits, "n", "%d permits requested, the semaphore has %d", n, s.lock.permits)
 }
 
 func checkPermits(permits int) error {

@@ -262,7 +262,7 @@ type listPage struct {
 	Shown   int // that the filter shows, on all pages
 	Partly  int // that it does not show, but have holders that are not listed
 	Tiles   tiles
-	Next    int           // where the next page begins; 0: this is the last
+	Next    int // where the next page begins; 0: this is the last
 	Health  health
 	NoLocks string // why there is none; "" if there is
 }

@@ -42,14 +42,12 @@ const (
 	silenceLimit = 10 * time.Second
 )
 
-// Limited returns a copy of ctx for a call that waits for Redis, but never for the lock. The caller calls cancel.
-func (c *Calls) Limited(ctx context.Context) (_ context.Context, cancel func()) {
-	return c.WithTimeoutCause(ctx, RequestLimit, errs.Unreachable)
-}
-
-// LimitedBySilence returns a copy of parent for a call that waits for the lock: it also ends after some time if no
-// server has answered the client until then. The caller calls cancel.
-func (c *Calls) LimitedBySilence(parent context.Context) (ctx context.Context, cancel func()) {
+// Limited returns a copy of parent that ends with Unreachable when Redis has not served a call for too long. A call that
+// waits for the lock may wait while servers answer; any other has three seconds. The caller calls cancel.
+func (c *Calls) Limited(parent context.Context, waits bool) (ctx context.Context, cancel func()) {
+	if !waits {
+		return c.WithTimeoutCause(parent, RequestLimit, errs.Unreachable)
+	}
 	if c.Answered() {
 		return parent, func() {}
 	}
@@ -124,7 +122,7 @@ func (c *Calls) attempt(ctx context.Context, f func() error, again func(error) b
 
 // Briefly is Attempt for a call that waits for Redis, but never for the lock.
 func (c *Calls) Briefly(ctx context.Context, f func(context.Context) error) error {
-	ctx, cancel := c.Limited(ctx)
+	ctx, cancel := c.Limited(ctx, false)
 	defer cancel()
 	return c.Attempt(ctx, func() error { return f(ctx) })
 }

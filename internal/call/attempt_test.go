@@ -74,7 +74,7 @@ func TestCalls_Attempt(t *testing.T) {
 					assert.Error(t, calls.Finish(caller, "x", time.Second, time.Second, others), "others end")
 				}
 			} else {
-				ctx, cancel := calls.Limited(t.Context())
+				ctx, cancel := calls.Limited(t.Context(), false)
 				defer cancel()
 				err = calls.Attempt(ctx, send)
 			}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/fairlock/fairlock-go/internal/call"
 	"github.com/fairlock/fairlock-go/internal/clock"
-	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/task"
 	"github.com/fairlock/fairlock-go/internal/tokens"
@@ -73,8 +72,7 @@ func (env *Env) restOf(t token.Token, began time.Time) (r rest) {
 func (env *Env) release(ctx context.Context, t task.Task, e ending) (h script.Handoff, err error) {
 	rest := script.Rest{Left: e.rest.until.Sub(env.Clock.Now()), By: e.rest.by}
 	if e.ambiguous || e.fence == 0 {
-		h, err = env.Redis.Leave(dispatch.With(ctx, dispatch.Urgent), rest,
-			script.Leaving{Token: e.token, Tombstone: e.ambiguous})
+		h, err = env.Redis.Leave(ctx, rest, script.Leaving{Token: e.token, Tombstone: e.ambiguous, Urgent: true})
 	} else {
 		h, err = env.Redis.Release(ctx, e.token, e.fence, rest)
 	}

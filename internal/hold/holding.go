@@ -10,19 +10,15 @@ import (
 	"github.com/fairlock/fairlock-go/internal/call"
 	"github.com/fairlock/fairlock-go/internal/clock"
 	"github.com/fairlock/fairlock-go/internal/errs"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/task"
-	"github.com/fairlock/fairlock-go/token"
 )
 
-// Grant is a lock that Redis has granted.
+// Grant is a lock that Redis has granted to a caller.
 type Grant struct {
-	Caller    context.Context // of the acquisition, for its values
-	Token     token.Token
-	Fence     uint64
-	Given     time.Duration // length of the lease
-	Sent      time.Time     // when the request was sent after which the lease began: it is trusted from then on
-	Handoff   bool          // a release handed the lock over
-	Ambiguous bool          // an acquire of the token may still reach Redis
+	script.Grant
+
+	Caller context.Context // of the acquisition, for its values
 }
 
 // Holding is one lease. It is safe for concurrent use. Its life is two functions: its timer calls keep, which renews

@@ -107,9 +107,9 @@ func newMachine(t *testing.T, what string) *machine {
 	}
 	tok, err := token.Parse(tokens.New("c", terms))
 	require.NoError(t, err)
-	m.h, err = Begin(m.env, Grant{
+	m.h, err = Begin(m.env, Grant{Grant: script.Grant{
 		Token: tok, Fence: 7, Given: ttl, Sent: m.clock.Now(), Handoff: what == "handoff", Ambiguous: what == "ambiguous",
-	})
+	}})
 	require.NoError(t, err)
 	if what != "unannounced" {
 		m.h.Announce()

@@ -3,7 +3,6 @@ package script_test
 import (
 	"cmp"
 	"context"
-	"encoding"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -18,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
@@ -40,7 +40,7 @@ type caller struct {
 type keyedMachine struct {
 	*server
 	t       testing.TB
-	user    script.Scripter
+	user    script.Sender
 	keys    map[string]string
 	permits int
 	clock   int64
@@ -58,7 +58,7 @@ func newKeyed(t testing.TB, s *server, permits int) *keyedMachine {
 		server: s, t: t, permits: permits, keys: map[string]string{}, callers: map[string]*caller{},
 		terms: map[string]tokens.Terms{},
 	}
-	m.user = instrumented{s.rdb, timed()}
+	m.user = instrumentedBy(s.rdb, timed())
 	for _, key := range script.KeysOf("keyed", m.namespace, "name") {
 		m.keys[key.Part] = key.Name
 	}
@@ -69,28 +69,17 @@ func newKeyed(t testing.TB, s *server, permits int) *keyedMachine {
 
 func (m *keyedMachine) lock() script.Lock { return script.KeyedSemaphore(m, m.namespace, "name") }
 
-// EvalSha sends a request, and notes it and its reply.
-func (m *keyedMachine) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
-	return m.noted(sha, m.user.EvalSha(ctx, sha, keys, args...), args)
-}
-
-func (m *keyedMachine) Eval(ctx context.Context, text string, keys []string, args ...any) *redis.Cmd {
-	return m.noted(redis.NewScript(text).Hash(), m.user.Eval(ctx, text, keys, args...), args)
-}
-
-func (m *keyedMachine) noted(hash string, cmd *redis.Cmd, args []any) *redis.Cmd {
-	m.step = rules.Step{Verb: script.VerbOf(hash)}
-	for _, a := range args {
-		if b, ok := a.(encoding.BinaryMarshaler); ok {
-			text, _ := b.MarshalBinary()
-			a = string(text)
-		}
+// Send sends a request, and notes it and its reply.
+func (m *keyedMachine) Send(ctx context.Context, r dispatch.Request) (any, error) {
+	reply, err := m.user.Send(ctx, r)
+	m.step = rules.Step{Verb: script.VerbOf(r.Script.Hash)}
+	for _, a := range r.Args {
 		m.step.Args = append(m.step.Args, fmt.Sprint(a))
 	}
-	if cmd.Err() == nil {
-		m.step.Reply = rules.Words(cmd.Val())
+	if err == nil {
+		m.step.Reply = rules.Words(reply)
 	}
-	return cmd
+	return reply, err
 }
 
 func (m *keyedMachine) lose() { m.rdb.Del(ctx, slices.Collect(maps.Values(m.keys))...) }
@@ -682,7 +671,7 @@ func TestKeyed_Names(t *testing.T) {
 func TestKeyed_OneKeyIsASemaphore(t *testing.T) {
 	for seed := range uint64(20) {
 		random, s := rand.New(rand.NewPCG(seed, 0)), real(t)
-		timedUser := instrumented{s.rdb, timed()}
+		timedUser := instrumentedBy(s.rdb, timed())
 		plain, keyed := script.Semaphore(timedUser, s.namespace, "name"), script.KeyedSemaphore(timedUser, s.namespace,
 			"name")
 		weights := []int{}

@@ -17,8 +17,6 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/call"
-	"github.com/fairlock/fairlock-go/internal/clock"
-	"github.com/fairlock/fairlock-go/internal/dispatch"
 )
 
 // Lock is a lock at one moment.
@@ -151,21 +149,20 @@ func (l Lock) OtherLimits() string {
 type Server struct {
 	Redis     redis.UniversalClient
 	Namespace string
-	sender    *dispatch.Dispatcher
-	inspector *fairlock.Inspector // by the sender
+	inspector *fairlock.Inspector
+	calls     *sync.WaitGroup // that are under way, after their ctx has ended too
 	*traffic
 }
 
 // On returns the Server of a client. A process that goes on without it calls Close, before it closes the client: a call
 // whose ctx has ended may still be under way.
 func On(rdb redis.UniversalClient, namespace string) *Server {
-	sender := dispatch.New(rdb, clock.System{})
-	return &Server{Redis: rdb, Namespace: namespace, traffic: &traffic{}, sender: sender,
-		inspector: fairlock.NewInspector(sender, namespace)}
+	return &Server{Redis: rdb, Namespace: namespace, traffic: &traffic{}, calls: &sync.WaitGroup{},
+		inspector: fairlock.NewInspector(rdb, namespace)}
 }
 
 // Close waits for the calls that are under way.
-func (s *Server) Close() { s.sender.Close() }
+func (s *Server) Close() { s.calls.Wait() }
 
 const (
 	// Most is how many holders and how many waiters of one lock are listed at most; more would keep Redis for too long.
@@ -189,7 +186,14 @@ func (s *Server) Read(ctx context.Context, waiters int, ids ...ID) (read []Lock,
 		turn <- struct{}{}
 		tasks.Go(func() {
 			s.begin(perLock)
-			state, err := s.inspector.Inspect(ctx, fairlock.ID(id), Most, waiters)
+			s.calls.Add(1)
+			state, err := Await(ctx, func() (fairlock.State, error) {
+				defer s.calls.Done()
+				return s.inspector.Inspect(ctx, fairlock.ID(id), Most, waiters)
+			})
+			if ctx.Err() != nil && err != nil {
+				err = call.WithOrigin(err)
+			}
 			unanswered := err
 			if !away(err) && ctx.Err() == nil { // it is about this lock
 				unanswered = nil

@@ -378,6 +378,14 @@ func TestCrossing(t *testing.T) {
 		m.Mutex("d").CrashQueued("web-4", time.Hour)
 		says(fairlock.KindSemaphore, "c", "")
 		says(fairlock.KindMutex, "d", "")
+
+		m.Mutex("f").HoldAs("web-7")
+		m.Mutex("f").CrashQueued("web-8", time.Hour)
+		time.Sleep(time.Second)
+		m.Mutex("e").HoldAs("web-8")
+		m.Mutex("e").CrashQueued("web-7", time.Hour)
+		says(fairlock.KindMutex, "e", "")
+		says(fairlock.KindMutex, "f", "")
 	})
 }
 
