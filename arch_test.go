@@ -205,6 +205,6 @@ func TestModule_Requires(t *testing.T) {
 	assert.ElementsMatch(t, []string{
 		// the last for fairlocktest
 		"github.com/google/uuid", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2",
-		"github.com/stretchr/testify", "go.uber.org/goleak", // for tests alone
+		"github.com/stretchr/testify", "go.uber.org/goleak", "github.com/yuin/gopher-lua", // for tests alone
 	}, paths)
 }

@@ -37,14 +37,15 @@ func TestTheCommandsOfTheDocumentsExist(t *testing.T) {
 	for _, path := range documents(t) {
 		for _, line := range commands(read(t, path)) {
 			words, why := fields(line), path+": "+line
-			switch seen[words[0]]++; {
-			case words[0] == "fairlock":
+			seen[words[0]]++
+			switch words[0] {
+			case "fairlock":
 				if before, _, cmd := strings.Cut(strings.Join(words[1:], "\x00"), "\x00--\x00"); cmd {
 					words = append([]string{"fairlock"}, strings.Split(before, "\x00")...)
 				}
 				out, err := exec.CommandContext(t.Context(), program, append(words[1:], "--help")...).CombinedOutput()
 				assert.NoError(t, err, "%s\n%s", why, out)
-			case words[0] == "make":
+			case "make":
 				words = slices.DeleteFunc(words[1:], func(word string) bool {
 					return strings.ContainsAny(word, "=-.") && !slices.Contains(targets, word)
 				})

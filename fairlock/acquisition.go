@@ -231,12 +231,9 @@ func (l *lock) whyLeft(left wait.Step, tok token.Token) error {
 	if named && !holder.IsZero() {
 		e := &HeldError{Busy: BusyLock, Holder: name, Err: err}
 		if reply.Outcome == script.Busy {
-			e.Busy = Busy(reply.Why)
+			e.Busy, e.Free = Busy(reply.Why), max(reply.RetryAfter, 0)
 		}
 		e.Released = e.Busy != BusyKey && holder.Terms().Flags&tokens.Released != 0
-		if e.Released && reply.Outcome == script.Busy {
-			e.Free = max(reply.RetryAfter, 0)
-		}
 		err = e
 	}
 	return err

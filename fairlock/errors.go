@@ -88,7 +88,8 @@ type HeldError struct {
 	Busy     Busy   // why a Try… was refused; BusyLock after a timeout
 	Holder   string // the Name of the client of a holder, whatever its key, from Redis's latest reply
 	Released bool   // the holder has released the lock, and its minimum hold is not over
-	// if Released: until a lease of the lock ends next, of a mutex that minimum hold; 0 if it is not known
+	// after which a retry can succeed, if only minimum holds are in the way that end by themselves; 0: not known, because
+	// a lease that may be renewed or a waiter is in the way, or more than 200 holders
 	Free time.Duration
 	Err  error
 }
@@ -102,6 +103,8 @@ func (e *HeldError) Error() string {
 	case errors.As(e.Err, &outage):
 		return fmt.Sprintf("%v: Redis has not answered for %v: %v; held by %s until then", outage.Err,
 			outage.Lasted.Round(time.Millisecond), outage.Failure, e.Holder)
+	case e.Busy == BusyKey && e.Free > 0:
+		return fmt.Sprintf("%v (the key is at its limit, free in %v)", e.Err, e.Free.Round(10*time.Millisecond))
 	case e.Busy == BusyKey:
 		return fmt.Sprintf("%v (the key is at its limit)", e.Err)
 	case e.Busy == BusyTurn:

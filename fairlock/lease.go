@@ -2,6 +2,7 @@ package fairlock
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"time"
 
@@ -57,6 +58,12 @@ func (l *Lease) Token() token.Token { return l.held.Token }
 
 // Handle returns the Handle by which another process can Resume the lease.
 func (l *Lease) Handle() Handle { return newHandle(l.held.Token, l.held.Fence) }
+
+// Format prints the lock's name and the redacted token for every verb, also of a copy. Without it, fmt would
+// print the whole token.
+func (l Lease) Format(f fmt.State, verb rune) {
+	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), l.lock.name+" "+l.held.Token.String())
+}
 
 // Fence returns the number of this grant, below 2^53. A resource that refuses a fence below the highest it has seen is
 // safe from a holder that has not noticed the end of its lease. If you read before you write, send the fence before the

@@ -3,6 +3,7 @@ package fairlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"sync"
 	"testing"
@@ -55,6 +56,23 @@ func TestLease_EndsOneSafetyMarginBeforeItsTTL(t *testing.T) {
 		s.Mutex("x").AssertHeldBy(client.Name())
 		pass(1)
 		s.Mutex("x").AssertFree()
+	})
+}
+
+// fmt and log/slog print a lease, and a copy of one, without the secret of its token.
+func TestLease_PrintedRedacted(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		lease := hold(t, s.Client(fairlock.Config{}).Mutex("x").Lock)
+		text := lease.Token().Text()
+		secret := text[len(text)-12:]
+		var log logged
+		log.logger().Info("x", "lease", lease)
+		printed := log.lines[0]
+		for _, verb := range []string{"%s", "%q", "%v", "%+v", "%#v", "%d", "%t"} {
+			printed += fmt.Sprintf(verb, lease) + fmt.Sprintf(verb, *lease) + fmt.Sprintf(verb, struct{ l *fairlock.Lease }{lease})
+		}
+		assert.NotContains(t, printed, secret)
+		assert.Contains(t, printed, lease.Token().String())
 	})
 }
 

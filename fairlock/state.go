@@ -228,7 +228,8 @@ func keyLimits(s State) map[string][]int {
 }
 
 // permits returns the number of permits that counts next, and the others that holders and waiters have brought. Holders
-// and waiters are listed already. Holders are listed by the ends of their leases, whose order changes with each renewal.
+// and waiters are listed already. Holders are listed by the ends of their leases, whose order changes with each
+// renewal.
 func permits(s State, resized int) (next int, others []int) {
 	if resized > 0 {
 		return resized, nil

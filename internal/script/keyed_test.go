@@ -370,6 +370,7 @@ func (m *keyedMachine) word(verb string, words []string) string {
 			var by *caller
 			if with["by"] != "" {
 				by = m.caller(with["by"])
+				by.token = rested(by.token)
 			}
 			return m.names(m.release(who[0], duration("kept"), by))
 		}
@@ -614,6 +615,29 @@ func TestKeyed_MinHold(t *testing.T) {
 	assert.InDelta(t, 30*time.Second, r.RetryAfter, float64(time.Second), "permits are free, and its key is at its limit")
 	m.scenario(`key B limit 1; acquire B1 B2 -> granted, queued 1`)
 	assert.Negative(t, m.heartbeat(waiterTTL, m.caller("B2")).RetryAfter, "the first of the queue asks for all")
+}
+
+// A refused try learns when enough rests of minimum holds have ended, and nothing if a live lease is in the way.
+func TestKeyed_TryLearnsWhenRestsEnd(t *testing.T) {
+	for steps, want := range map[string]time.Duration{
+		"acquire A1 A2; release A2 kept 60s by A90; acquire B1 try":                                            60 * time.Second,
+		"acquire A1 A2; release A2 kept 60s by A90; acquire B1*2 try":                                          -time.Millisecond,
+		"acquire A1 A2; acquire B1 try":                                                                        -time.Millisecond,
+		"acquire A1 A2; release A1 kept 20s by A90; release A2 kept 30s by A91; acquire B1*2 try":              30 * time.Second,
+		"key A limit 1; acquire A1; release A1 kept 10s by A90; acquire A2 try":                                10 * time.Second,
+		"key A limit 1; acquire A1; acquire A2 try":                                                            -time.Millisecond,
+		"key A limit 1; acquire A1 B1; release A1 kept 10s by A90; release B1 kept 20s by B90; acquire A2 try": 10 * time.Second,
+		// B1 waits
+		"acquire A1 A2; acquire B1; release A2 kept 60s by A90; acquire C1 try": -time.Millisecond,
+	} {
+		m := newKeyed(t, real(t), 2)
+		last := steps[strings.LastIndex(steps, "acquire ")+len("acquire ") : len(steps)-len(" try")]
+		m.scenario(strings.TrimSuffix(steps, "acquire "+last+" try"))
+		c := m.caller(last)
+		reply := sends(m, func() (script.Reply, error) { return m.lock().Acquire(ctx, script.Request{Token: c.token}) })
+		assert.Equal(t, script.Busy, reply.Outcome, steps)
+		assert.InDelta(t, want, reply.RetryAfter, float64(time.Second), steps)
+	}
 }
 
 // A waiter can be refused because the queue is full, or the line of its key.

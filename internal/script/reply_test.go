@@ -315,7 +315,7 @@ func plausible(t *testing.T, v reflect.Value, tokens int) {
 		assert.Zero(t, x%time.Millisecond, "%d overflowed", x)
 		return
 	case time.Time:
-		assert.False(t, x.Before(time.UnixMicro(0)))
+		assert.False(t, !x.IsZero() && x.Before(time.UnixMicro(0))) // no reply has when a grant was requested
 		return
 	case token.Token:
 		_, err := token.Parse(x.Text())

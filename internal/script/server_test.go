@@ -87,7 +87,7 @@ func TestFullServer_RefusesAcquireAndHandsOff(t *testing.T) {
 		m.run("acquire z; after 1s; full; renew z -> renewed; full no; release z")
 		m.run(`
 			acquire s t; full; release s kept 30m by r -> released; resume t by v -> lost; full no
-			acquire u try -> busy by r retry 30m; inspect -> r | t; after 31m; acquire t -> granted; full; resume t by v -> resumed
+			acquire u try -> busy by r retry never; inspect -> r | t; after 31m; acquire t -> granted; full; resume t by v -> resumed
 			leave v tombstone kept 30m by w -> released; full no; acquire u try -> busy by w; force -> released`)
 		m.run(`
 			acquire i j k; after 40m; full; heartbeat j k -> queued, queued; renew i -> renewed; full no; after 40m; full

@@ -91,8 +91,12 @@ func tokens(weights ...string) (all []token.Token) {
 				fmt.Fprintf(&facts, "%06s", strconv.FormatInt(int64(n), 36))
 			}
 		}
-		t, err := token.Parse(fmt.Sprintf("%c:2.%s%07s0%021dA", 'a'+i, facts.String(),
-			strconv.FormatInt(ttl.Milliseconds(), 36), i))
+		flags := 0
+		if i > requesters { // tokens.Released: the rest of a minimum hold
+			flags = 1
+		}
+		t, err := token.Parse(fmt.Sprintf("%c:2.%s%07s%d%021dA", 'a'+i, facts.String(),
+			strconv.FormatInt(ttl.Milliseconds(), 36), flags, i))
 		if err != nil {
 			panic(err)
 		}

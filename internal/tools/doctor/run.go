@@ -84,7 +84,8 @@ func Unreachable(o Options, err error) Report {
 var cures = []struct{ words, advice string }{
 	{"WRONGPASS", "look at the user's name and password"},
 	{"NOAUTH", "give a user and a password; see help connection"},
-	{"DENIED", "set a password on the server, or bind it to an address that only your own hosts reach, and end its protected mode"},
+	{"DENIED",
+		"set a password on the server, or bind it to an address that only your own hosts reach, and end its protected mode"},
 	{"max number of clients", "find out who holds connections (CLIENT LIST), or raise maxclients"},
 	{"DB index", "look at the number of the database, which ends the URL"},
 	{"cluster support disabled", "it is no cluster: leave cluster and addr out of the URL"},

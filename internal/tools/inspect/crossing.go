@@ -7,8 +7,8 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 )
 
-// Crossing is a lock that is waited for by a client that holds another one, and held by a client that waits for that. If
-// one task of each client does both, they wait for each other.
+// Crossing is a lock that is waited for by a client that holds another one, and held by a client that waits for that.
+// If one task of each client does both, they wait for each other.
 type Crossing struct {
 	ID
 	Holder string // the client that holds the other lock, and waits for this one

@@ -73,8 +73,8 @@ func (s *Server) NoLocks(namespaces []string, err error) string {
 	return text
 }
 
-// Used are the locks that are in use by the names of their keys, and the other namespaces in which one with that name is.
-// If the error is not nil, there may be others.
+// Used are the locks that are in use by the names of their keys, and the other namespaces in which one with that name
+// is. If the error is not nil, there may be others.
 func (s *Server) Used(ctx context.Context, name string) (used []ID, elsewhere []string, err error) {
 	seen, namespaces := map[ID]bool{}, map[string]bool{}
 	err = s.guess(ctx, "*:{*}:*"+soughtEnd, func(keys []string) {

@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a server says to a connection that it closes at once is the error, and a reply. It is dialled for no other error.
+// What a server says to a connection that it closes at once is the error, and a reply. It is dialled for no other
+// error.
 func TestSaid(t *testing.T) {
 	t.Parallel()
 	says, dialled := "", 0

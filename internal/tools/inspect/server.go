@@ -72,8 +72,8 @@ func ByHeld(a, b Lock) int {
 	return cmp.Compare(since(a), since(b))
 }
 
-// ByWait orders locks: first the one whose oldest wait began first, last those for which nobody waits. Each was read at a
-// time of its own, so OldestWait would not do.
+// ByWait orders locks: first the one whose oldest wait began first, last those for which nobody waits. Each was read at
+// a time of its own, so OldestWait would not do.
 func ByWait(a, b Lock) int {
 	since := func(l Lock) int64 {
 		if l.OldestWait <= 0 {

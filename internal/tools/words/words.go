@@ -187,8 +187,8 @@ func renewedBriefly(h fairlock.Holder) Phrase {
 	return Phrase{Text: inspect.Span(h.Renewed) + " ago"}
 }
 
-// RenewedOfAll says in a word or two whether the holders of a lock have missed renewals, and of a single holder when its
-// lease was renewed.
+// RenewedOfAll says in a word or two whether the holders of a lock have missed renewals, and of a single holder when
+// its lease was renewed.
 func RenewedOfAll(l inspect.Lock) Phrase { return ofAll(l, Renewed) }
 
 // RenewedInTable is RenewedOfAll where little fits: without how often a lease is renewed.
@@ -296,8 +296,8 @@ func WaitingAlone(l inspect.Lock) string {
 	return fmt.Sprint(l.Waiting - l.Candidates)
 }
 
-// BesideAlone is what stands beside that number: "2 candidates", "2 expired, a key at its limit"; "" if there is nothing
-// to say.
+// BesideAlone is what stands beside that number: "2 candidates", "2 expired, a key at its limit"; "" if there is
+// nothing to say.
 func BesideAlone(l inspect.Lock) string {
 	if l.Candidates == 0 {
 		return Beside(l)

@@ -58,7 +58,8 @@ func all(t *testing.T) map[string]string {
 // said is everything that is said of a lock beside these that are in use, one phrase a line.
 func said(l inspect.Lock, used []inspect.ID) string {
 	lines := []string{
-		words.Use(l).Text, words.Waiting(l), words.BesideAlone(l), words.Expired(l), words.OldestWait(l), words.HasLeft(l), words.Rest(l,
+		words.Use(l).Text, words.Waiting(l), words.BesideAlone(l), words.Expired(l), words.OldestWait(l), words.HasLeft(l),
+		words.Rest(l,
 			1), words.Summary(l), words.Verdict(l).Text, words.Why(l), words.Beside(l), words.BesideInTable(l),
 		words.LongestHeld(l), words.RenewedOfAll(l).Text, words.Meant(l.Meant(used)),
 	}
@@ -161,7 +162,8 @@ func TestWords_EachHasAState(t *testing.T) {
 			"leads": {"election"}, "released": {"released"}, "writer": {"writer"}, "reader": {"readers", "many"},
 			"granted": nil, "renewed": {"renewed", "theirs", "released"},
 			"alive": {"granted", "queue", "election", "wide", "gpu", "limits", "many", "theirs"}, "candidate": {"election"},
-			"silent": {"renewed"}, "expired": {"dead"}, "dropped": {"dead"}, "missed": {"crashed", "pool", "limits"}, "noneMissed": {"pool", "limits"}, "atLeast": {"many"},
+			"silent": {"renewed"}, "expired": {"dead"}, "dropped": {"dead"}, "missed": {"crashed", "pool", "limits"},
+			"noneMissed": {"pool", "limits"}, "atLeast": {"many"},
 			"neverEnds": {"theirs"}, "next": nil, "atLimit": {"gpu", "limits"}, "atLimits": {"limits"}, "full": {"gpu",
 				"limits"}, "limitsInUse": {"gpu", "limits"}, "notUsed": {"unused", "GPU"}, "setByResize": {"resized"},
 			"nobodyUses": {"resized"}, "nobodyWaits": nil, "grantedNext": {"queue"}, "DidYouMean": {"GPU"},
@@ -235,7 +237,8 @@ func TestWhy(t *testing.T) {
 		says(inspect.ID{Kind: fairlock.KindSemaphore, Name: "full"}, "", "")
 		m.Semaphore("fuller", 4).HoldPermitsAs("web-2", 4)
 		wait(c.Semaphore("fuller", 4).Acquire, 2)
-		says(inspect.ID{Kind: fairlock.KindSemaphore, Name: "fuller"}, "The first waiter wants 2 permits, and none is free.", "")
+		says(inspect.ID{Kind: fairlock.KindSemaphore, Name: "fuller"}, "The first waiter wants 2 permits, and none is free.",
+			"")
 		m.Semaphore("less", 4).HoldPermitsAs("web-2", 3)
 		wait(c.Semaphore("less", 2).Acquire, 1)
 		says(inspect.ID{Kind: fairlock.KindSemaphore, Name: "less"},
@@ -279,8 +282,8 @@ func TestWhy(t *testing.T) {
 	})
 }
 
-// What is said of a lock changes when the lock does. Two clients renew semaphores for which they use different limits, so
-// the order in which their leases end changes all the while.
+// What is said of a lock changes when the lock does. Two clients renew semaphores for which they use different limits,
+// so the order in which their leases end changes all the while.
 func TestSummary_ChangesOnlyWithTheLock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -311,8 +314,8 @@ func TestSummary_ChangesOnlyWithTheLock(t *testing.T) {
 	})
 }
 
-// Whether a holder lives shows at its next renewal. With a long TTL that is minutes later, and until then no more is said
-// than what is known.
+// Whether a holder lives shows at its next renewal. With a long TTL that is minutes later, and until then no more is
+// said than what is known.
 func TestRenewed_OfALongTTL(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -341,8 +344,8 @@ func TestLeft_OfAMinimumHold(t *testing.T) {
 	require.Equal(t, "released, free in 23h0m", words.Renewed(h).Text)
 }
 
-// Two clients that lock two locks in opposite order are named at both locks. Nothing is said of a queue alone, of a wait
-// that began before the lock was granted, or of a semaphore that others hold, too.
+// Two clients that lock two locks in opposite order are named at both locks. Nothing is said of a queue alone, of a
+// wait that began before the lock was granted, or of a semaphore that others hold, too.
 func TestCrossing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -437,13 +440,15 @@ func TestWords_ThePageHasNone(t *testing.T) {
 		for name, word := range all(t) {
 			switch name {
 			// parts of other words and of names there
-			case "Unknown", "None", "free", "held", "reader", "writer", "released", "granted", "renewed", "missed", "next", "expired",
+			case "Unknown", "None", "free", "held", "reader", "writer", "released", "granted", "renewed", "missed", "next",
+				"expired",
 				"atLeast":
 				continue
 			}
 			assert.NotContains(t, string(text), word, file)
 		}
-		for _, phrase := range []string{"Held by", "held by", " ago, every", "Its lease was", "whose process lives", "set by resize",
+		for _, phrase := range []string{"Held by", "held by", " ago, every", "Its lease was", "whose process lives",
+			"set by resize",
 			"waits for heartbeat"} {
 			assert.NotContains(t, string(text), phrase, file)
 		}
