@@ -71,8 +71,9 @@ const (
 	Broken                    // no administrator's doing ends it
 )
 
-// texts are the errors of Redis 6.2 and later, and of Valkey; the first that fits counts. Redis 6.2 and KeyDB wrap what a
-// command replied to a script: "ERR Error running script (call to f_…): @user_script:12: @user_script: 12: -READONLY …".
+// texts are the errors of Redis 6.2 and later, and of Valkey; the first that fits counts. Redis 6.2 and KeyDB wrap what
+// a command replied to a script: "ERR Error running script (call to f_…): @user_script:12: @user_script: 12: -READONLY
+// …".
 var texts = []struct {
 	meaning Meaning
 	text    *regexp.Regexp
