@@ -3,8 +3,8 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test check vet cross format lint mod oldest fmt bench benchmarks matrix sim states mutants record chaos fuzz demo promises release-check release-pin \
-	test-ui screenshot tools
+.PHONY: help test race test-all old-redis check vet cross format lint mod oldest fmt bench benchmarks matrix sim states mutants record \
+	chaos fuzz demo promises release-check release-pin test-ui screenshot tools
 
 # Runs a command in every module of the workspace, as go.work lists them, and fails in the end if one has failed.
 each = @set -euo pipefail; failed=0; for dir in $$(go list -m -f '{{.Dir}}'); do \
@@ -23,32 +23,46 @@ export GOFLAGS := $(GOFLAGS) -buildvcs=false
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# With -race, each program sleeps a second before it exits, unless it is told otherwise.
-test oldest: export GORACE ?= atexit_sleep_ms=100
+# With -race, each program sleeps a second before it exits, unless it is told otherwise. Some tests start hundreds of programs.
+race oldest: export GORACE ?= atexit_sleep_ms=10
 
-# The fault runs of chaos skip themselves; the test of what observes them does not. The workspace has the newest go-redis. Its
-# versions report outages and refusals, and follow failovers, in ways of their own, so these tests run with that of go.mod too.
-test: tools ## install what is missing; every test with -race
-	$(call each,go test -race -count=1 -timeout $(timeout) ./...)
-	GOWORK=off go test -race -count=1 -timeout $(timeout) -run 'Outage|Unserved|Reload|Subscriber|Sentinel|Cluster|Failover|Refus|Copies|NoScript' . ./fairlock
-	go test -count=1 -timeout $(timeout) -run Repeats ./lab/sim -sim-repeats 5
+# Every target compiles in one mode: with -race or without. What only the build tag nightly includes (etcd for bench, PromQL for
+# lab/metrics, Chromium's protocol for lab/page) takes longer to compile than all the rest.
+go_test = go test -vet=off -count=1 -timeout $(timeout)
+all := $$(go list -m -f '{{.Dir}}/...')
 
-check: tools vet cross format lint mod ## vet, also for other systems, format, lint, the modules' sums; without the tests
+# The fault runs of chaos skip themselves; the test of what observes them does not.
+test: tools ## install what is missing; every test but those of test-all, without -race
+	$(go_test) $(all)
 
-# With -race, vet and the linter look at what the tests are built of, and what they compile is not compiled again.
+# Left out is what has no goroutines of its own: the scripts, the oracles, the examples.
+race: tools ## the library, contrib, the simulation and the command with -race
+	$(go_test) -race $$(go list ./... ./lab/sim $(patsubst %,./%/...,$(wildcard contrib/* cmd/*)) | grep -vE '/(internal/script|token)$$')
+
+test-all: old-redis ## what takes too long for each change: the page in a browser, etcd for bench, PromQL for lab/metrics, more seeds twice
+	@.ci/tools $(browser)
+	$(go_test) -tags nightly ./bench ./lab/metrics ./lab/page
+	$(go_test) -run Repeats ./lab/sim -sim-repeats 5
+
+# The versions of go-redis report outages and refusals, and follow failovers, in ways of their own. The workspace has the newest.
+old-redis: tools ## the tests of outages, refusals and failovers with the go-redis of go.mod
+	GOWORK=off $(go_test) -run 'Outage|Unserved|Reload|Subscriber|Sentinel|Cluster|Failover|Refus|Copies|NoScript' . ./fairlock
+
+check: tools vet format lint mod ## vet, format, lint, the modules' sums; without the tests
+
 vet: ## go vet
-	$(call each,go vet -race ./...)
+	go vet -tags nightly $(all)
 
 # One pass finds what does not build on Windows, and constants that overflow an int of 32 bits. Without cgo, it needs no C
 # compiler for Windows.
 cross: ## go vet for Windows with 32 bits
-	$(call each,CGO_ENABLED=0 GOOS=windows GOARCH=386 go vet ./...)
+	CGO_ENABLED=0 GOOS=windows GOARCH=386 go vet $(all)
 
 format: ## fail if gofmt would change something
 	@files=$$(gofmt -l .); test -z "$$files" || { echo "not gofmt'ed (make fmt does it):"; echo "$$files"; exit 1; } >&2
 
 lint: $(linter) ## golangci-lint, as .golangci.yml says
-	$(call each,GOFLAGS="$(GOFLAGS) -race" "$(linter)" run --allow-parallel-runners ./...)
+	$(call each,"$(linter)" run --allow-parallel-runners ./...)
 
 # The workspace hides what a module lacks on its own, as its users have it.
 mod:
@@ -66,7 +80,7 @@ bench: tools ## what it costs, beside a baseline measured in the same run
 	go test -run '^$$' -bench . -timeout $(timeout) . ./internal/script
 
 benchmarks: tools ## measure the library beside others, for ten minutes; write docs/benchmarks.md and its pictures
-	go run ./bench -write .
+	go run -tags nightly ./bench -write .
 
 matrix: ## run conformance, scripts and command on SERVERS="path/to/redis-server …"; write docs/compatibility.md
 	go run ./lab/matrix $(SERVERS)
@@ -118,11 +132,11 @@ browser = $(if $(shell command -v chromium chromium-browser google-chrome google
 
 test-ui: ## the page of package ui in a headless Chromium, which is installed if there is no such browser
 	@.ci/tools $(browser)
-	cd lab && PAGE_TEST=1 go test -race -count=1 -timeout $(timeout) ./page
+	$(go_test) -tags nightly ./lab/page
 
 screenshot: ## write the picture of the page, docs/pictures/ui.png
 	@.ci/tools $(browser)
-	cd lab && PAGE_TEST=1 go test -count=1 -run '^TestPicture$$' ./page -picture $(CURDIR)/docs/pictures/ui.png
+	$(go_test) -tags nightly -run '^TestPicture$$' ./lab/page -picture $(CURDIR)/docs/pictures/ui.png
 
 demo: ## see it work: several clients, one lock, two crashes
 	go run ./cmd/fairlock demo

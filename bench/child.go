@@ -5,12 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"os/exec"
 	"time"
-
-	"go.etcd.io/etcd/server/v3/embed"
 )
 
 // child says what a process of this program does that another one has started.
@@ -20,9 +17,6 @@ type child struct {
 
 	Updates *updater `json:",omitempty"` // it updates a counter under a lock
 }
-
-// etcdServer is an etcd of one node.
-type etcdServer struct{ Dir, Client, Peer string }
 
 // lockHolder holds locks of a peer. Its word for its parent is since when, as []time.Time.
 type lockHolder struct {
@@ -87,26 +81,6 @@ func stay(word any) error {
 	fmt.Println(ready, string(text))
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return err
-}
-
-func (e *etcdServer) run() error {
-	cfg := embed.NewConfig()
-	cfg.Dir, cfg.LogLevel, cfg.UnsafeNoFsync = e.Dir, "error", true
-	client, peer := url.URL{Scheme: "http", Host: e.Client}, url.URL{Scheme: "http", Host: e.Peer}
-	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
-	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
-	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
-	server, err := embed.StartEtcd(cfg)
-	if err != nil {
-		return err
-	}
-	defer server.Close()
-	select {
-	case <-server.Server.ReadyNotify():
-		return stay(nil)
-	case <-time.After(time.Minute):
-		return fmt.Errorf("etcd is not ready")
-	}
 }
 
 func (h *lockHolder) run() error {

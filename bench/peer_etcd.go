@@ -1,13 +1,15 @@
 package main
 
 import (
+	"bufio"
 	"context"
-	"sync"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
 	"time"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/client/v3/concurrency"
-	"go.uber.org/zap"
 )
 
 var etcdPeer = peer{
@@ -15,76 +17,82 @@ var etcdPeer = peer{
 	settings: "`concurrency.Mutex`, one client for each process; one node, which does not wait for its disk " +
 		"(`UnsafeNoFsync`); messages of gRPC count as commands",
 	look: "`Done` of its session", fence: "its revision, compared by `fence.Postgres`",
-	open: func(addr string, ttl time.Duration) (session, error) {
-		c, err := clientv3.New(clientv3.Config{Endpoints: []string{"http://" + addr}, DialTimeout: 5 * time.Second,
-			Logger: zap.NewNop()})
-		return &etcdSession{client: c, ttl: ttl}, err
-	},
+	open: func(addr string, ttl time.Duration) (session, error) { return etcd.open(addr, ttl) },
 }
 
-// etcdSession has leases that nobody uses, for the next ones that lock: two mutexes of one lease have the same owner,
-// so that each goroutine that locks needs a lease of its own.
-type etcdSession struct {
-	client *clientv3.Client
-	ttl    time.Duration
+// etcd is nil without the build tag nightly, because the modules of etcd take minutes to compile.
+var etcd *etcdModules
 
-	mu   sync.Mutex
-	idle []*concurrency.Session // guarded by mu
+// etcdModules is what needs the modules of etcd.
+type etcdModules struct {
+	version string
+	open    func(addr string, ttl time.Duration) (session, error)
+	serve   func(etcdServer) (ready <-chan struct{}, stop func(), err error)
 }
 
-func (s *etcdSession) lease() (*concurrency.Session, error) {
-	s.mu.Lock()
-	if n := len(s.idle); n > 0 {
-		defer s.mu.Unlock()
-		lease := s.idle[n-1]
-		s.idle = s.idle[:n-1]
-		return lease, nil
-	}
-	s.mu.Unlock()
-	return concurrency.NewSession(s.client, concurrency.WithTTL(int(s.ttl/time.Second)))
-}
+// etcdServer is an etcd of one node, which a child runs.
+type etcdServer struct{ Dir, Client, Peer string }
 
-func (s *etcdSession) putBack(lease *concurrency.Session) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.idle = append(s.idle, lease)
-}
-
-func (s *etcdSession) lock(ctx context.Context, name string) (func(context.Context) error, error) {
-	g, err := s.hold(ctx, name)
-	return g.unlock, err
-}
-
-func (s *etcdSession) hold(ctx context.Context, name string) (grant, error) {
-	lease, err := s.lease()
+func (e *etcdServer) run() error {
+	up, stop, err := etcd.serve(*e)
 	if err != nil {
-		return grant{}, err
+		return err
 	}
-	m := concurrency.NewMutex(lease, name)
-	if err := m.Lock(ctx); err != nil {
-		s.putBack(lease)
-		return grant{}, err
+	defer stop()
+	select {
+	case <-up:
+		return stay(nil)
+	case <-time.After(time.Minute):
+		return fmt.Errorf("etcd is not ready")
 	}
-	unlock := func(ctx context.Context) error {
-		defer s.putBack(lease)
-		return m.Unlock(ctx)
+}
+
+func startEtcd(ctx context.Context) (*server, error) {
+	if etcd == nil {
+		return nil, errors.New("this program is built without etcd; run it with -tags nightly")
 	}
-	look := func(context.Context) error {
-		select {
-		case <-lease.Done():
-			return errLost
-		default:
-			return nil
+	dir, err := os.MkdirTemp("", "fairlock-bench")
+	if err != nil {
+		return nil, err
+	}
+	what := etcdServer{Dir: dir}
+	client, errClient := freeAddr()
+	peer, errPeer := freeAddr()
+	if err := errors.Join(errClient, errPeer); err != nil {
+		return nil, err
+	}
+	what.Client, what.Peer = client, peer
+	s := &server{title: "etcd " + etcd.version, addr: client, dir: dir}
+	if s.cmd, _, err = (child{Etcd: &what}).command(); err != nil {
+		return nil, err
+	}
+	if err := startChild(ctx, s.cmd, nil); err != nil {
+		s.stop()
+		return nil, fmt.Errorf("etcd did not start: %w", err)
+	}
+	return s, nil
+}
+
+func (s *server) etcdUsage(ctx context.Context) (u usage, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.addr+"/metrics", nil)
+	if err != nil {
+		return usage{}, err
+	}
+	reply, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return usage{}, err
+	}
+	defer func() { _ = reply.Body.Close() }()
+	lines := bufio.NewScanner(reply.Body)
+	for lines.Scan() {
+		name, value, _ := strings.Cut(lines.Text(), " ")
+		n, _ := strconv.ParseFloat(value[strings.LastIndexByte(value, ' ')+1:], 64)
+		switch {
+		case strings.HasPrefix(name, "grpc_server_msg_received_total{"):
+			u.commands += n
+		case name == "process_cpu_seconds_total":
+			u.cpu = n
 		}
 	}
-	return grant{unlock, look, uint64(m.Header().Revision)}, nil
-}
-
-func (s *etcdSession) close() {
-	var all sync.WaitGroup
-	for _, lease := range s.idle {
-		all.Go(func() { _ = lease.Close() })
-	}
-	all.Wait()
-	_ = s.client.Close()
+	return u, lines.Err()
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"slices"
@@ -16,7 +15,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	etcd "go.etcd.io/etcd/api/v3/version"
 )
 
 // server is one that this program has started.
@@ -87,29 +85,6 @@ func (s *server) has(ctx context.Context, command string) bool {
 	return err == nil && len(reply) == 1 && reply[0] != nil
 }
 
-func startEtcd(ctx context.Context) (*server, error) {
-	dir, err := os.MkdirTemp("", "fairlock-bench")
-	if err != nil {
-		return nil, err
-	}
-	what := etcdServer{Dir: dir}
-	client, errClient := freeAddr()
-	peer, errPeer := freeAddr()
-	if err := errors.Join(errClient, errPeer); err != nil {
-		return nil, err
-	}
-	what.Client, what.Peer = client, peer
-	s := &server{title: "etcd " + etcd.Version, addr: client, dir: dir}
-	if s.cmd, _, err = (child{Etcd: &what}).command(); err != nil {
-		return nil, err
-	}
-	if err := startChild(ctx, s.cmd, nil); err != nil {
-		s.stop()
-		return nil, fmt.Errorf("etcd did not start: %w", err)
-	}
-	return s, nil
-}
-
 // startChild starts a child, waits until it is ready, and stores its word.
 func startChild(ctx context.Context, cmd *exec.Cmd, word any) error {
 	out, err := cmd.StdoutPipe()
@@ -174,28 +149,4 @@ func (s *server) usage(ctx context.Context, sends []string) (usage, error) {
 		u.cpu += n
 	}
 	return u, nil
-}
-
-func (s *server) etcdUsage(ctx context.Context) (u usage, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.addr+"/metrics", nil)
-	if err != nil {
-		return usage{}, err
-	}
-	reply, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return usage{}, err
-	}
-	defer func() { _ = reply.Body.Close() }()
-	lines := bufio.NewScanner(reply.Body)
-	for lines.Scan() {
-		name, value, _ := strings.Cut(lines.Text(), " ")
-		n, _ := strconv.ParseFloat(value[strings.LastIndexByte(value, ' ')+1:], 64)
-		switch {
-		case strings.HasPrefix(name, "grpc_server_msg_received_total{"):
-			u.commands += n
-		case name == "process_cpu_seconds_total":
-			u.cpu = n
-		}
-	}
-	return u, lines.Err()
 }

@@ -50,16 +50,17 @@ func packages(t *testing.T) map[string]string {
 }
 
 // Each Go text in a guide is the top level of a file of its own, without its package clause and its imports. It builds,
-// passes go vet, and is formatted.
+// passes go vet, and is formatted. The texts are packages of a module in this workspace, so they are compiled with what
+// the other tests have compiled.
 func TestTheCodeOfTheGuidesIsTrue(t *testing.T) {
-	module := t.TempDir() // one like this, with a package for each text
+	module := t.TempDir()
 	root, err := filepath.Abs("..")
 	require.NoError(t, err)
-	mod := read(t, "go.mod")
-	replaced := regexp.MustCompile(`(?m)^replace (\S+) => \.\.(.*)$`)
-	require.Len(t, replaced.FindAllString(mod, -1), 3)
-	write(t, filepath.Join(module, "go.mod"), replaced.ReplaceAllString(mod, "replace $1 => "+root+"$2"))
-	write(t, filepath.Join(module, "go.sum"), read(t, "go.sum"))
+	work, used := read(t, "../go.work"), regexp.MustCompile(`(?m)^\t\.`)
+	require.Greater(t, len(used.FindAllString(work, -1)), 3)
+	write(t, filepath.Join(module, "go.work"), used.ReplaceAllString(work, "\t"+root)+"use .\n")
+	write(t, filepath.Join(module, "go.work.sum"), read(t, "../go.work.sum"))
+	write(t, filepath.Join(module, "go.mod"), "module guides\n"+regexp.MustCompile(`(?m)^go .*$`).FindString(work)+"\n")
 	imports := packages(t)
 	for _, guide := range guides {
 		path := filepath.Join(root, "docs", guide)
@@ -74,7 +75,7 @@ func TestTheCodeOfTheGuidesIsTrue(t *testing.T) {
 		}
 	}
 	vet := exec.CommandContext(t.Context(), "go", "vet", "./...")
-	vet.Dir, vet.Env = module, append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly")
+	vet.Dir, vet.Env = module, append(os.Environ(), "GOWORK="+filepath.Join(module, "go.work"))
 	out, err := vet.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }

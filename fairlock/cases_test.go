@@ -235,7 +235,7 @@ func TestWaiters_CrashLoop(t *testing.T) {
 		listen(t, living)
 		held := hold(t, s.Client(fairlock.Config{}).Mutex("x").Lock)
 		head := begin(t.Context(), living.Mutex("x").Lock)
-		for i := range int(time.Minute / pause) {
+		for i := range int(3 * waiterTTL / pause) {
 			pass(pause)
 			x.CrashQueued("crashed", waiterTTL)
 			if i%50 == 0 {

@@ -34,7 +34,6 @@ type Client struct {
 	waiters *wait.Waiters
 
 	releases hold.Releases
-	losses   hold.Losses
 }
 
 // New returns a Client that makes locks on rdb, whose options matter (see the package comment). It does no I/O. The
@@ -124,7 +123,7 @@ func (l *lock) wire() {
 	l.hold = hold.Env{
 		Tasks: c.tasks, Calls: c.calls, Clock: c.cfg.Clock, Log: c.cfg.Logger,
 		Redis: &l.redis, Lock: l.name, TTL: l.settings.ttl, MinHold: l.settings.minHold, WaiterTTL: c.cfg.WaiterTTL,
-		Releases: &c.releases, Losses: &c.losses,
-		Handed: l.handed, Renewed: l.renewed, Ended: l.ended,
+		Releases: &c.releases,
+		Handed:   l.handed, Renewed: l.renewed, Ended: l.ended,
 	}
 }

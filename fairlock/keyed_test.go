@@ -413,14 +413,13 @@ func TestKeyed_Losses(t *testing.T) {
 	})
 }
 
-// Case 10: a resize counts for all keys. Two numbers of permits in use are shown, and each client logs it once. The
-// first waiter of a key speaks for its limit.
+// Case 10: a resize counts for all keys. Two numbers of permits in use are shown. The first waiter of a key speaks for
+// its limit.
 //
-//fairlock:promise Terms of a key travel with the request: the first waiter of a key speaks for its limit and its share; a resize counts for all keys; two numbers in use are shown, and logged once
+//fairlock:promise Terms of a key travel with the request: the first waiter of a key speaks for its limit and its share; a resize counts for all keys; two numbers in use are shown
 func TestKeyed_Resize(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		var log logged
-		c, small := s.Client(fairlock.Config{Logger: log.logger()}), s.Client(fairlock.Config{})
+		c, small := s.Client(fairlock.Config{}), s.Client(fairlock.Config{})
 		x, r := c.KeyedSemaphore("x", 8), newTurns()
 		ctx, cancel := context.WithCancel(t.Context())
 		for i := range 20 {
@@ -460,7 +459,6 @@ func TestKeyed_Resize(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, []fairlock.KeyState{{Key: "A", Held: 2, Waiting: 2, Limit: 2, Share: 1, AtLimit: true,
 			Age: st.Keys[0].Age, Others: []int{0}}}, st.Keys)
-		assert.Equal(t, 1, strings.Count(strings.Join(log.sofar(), ""), "two limits"))
 		cancel()
 		r.wg.Wait()
 	})

@@ -72,13 +72,18 @@ func (l *Lease) Done() <-chan struct{} { return l.held.Life().Done() }
 // ErrClosed.
 func (l *Lease) Err() error { return l.held.Err() }
 
-// Wanted returns a channel that is closed once somebody waits for the lock, for a holder that can stop early, for
-// example between two items of a batch. The waiter may have left or crashed meanwhile. The end of the lease does not
-// close the channel, so select on Done as well.
-//
-// The first call begins to send a small request at once, and then about once a second, until somebody waits or the
-// lease ends.
-func (l *Lease) Wanted() <-chan struct{} { return l.held.Wanted() }
+// Waiting returns how many wait for the lock now, for a holder that can stop early, for example between two items of a
+// batch. It sends one small request. ctx bounds it, 3 s at most.
+func (l *Lease) Waiting(ctx context.Context) (int, error) {
+	return perform(ctx, l.lock, "waiting", untilClosed, nil, func(ctx context.Context, _ task.Task) (n int, err error) {
+		err = l.lock.client.calls.Briefly(ctx, func(ctx context.Context) error {
+			snapshot, err := l.lock.redis.Inspect(ctx, 0, 0)
+			n = snapshot.Alive
+			return err
+		})
+		return n, err
+	})
+}
 
 // Context returns a copy of parent that also ends when the lease does. context.Cause says why. LeaseFromContext returns
 // the lease. The caller must call cancel.

@@ -57,6 +57,40 @@ func TestLease_EndsOneSafetyMarginBeforeItsTTL(t *testing.T) {
 	})
 }
 
+// A lease of each kind says how many wait for its lock. A try is no waiter, and neither is one that has expired.
+//
+//fairlock:promise Waiting: a holder can ask how many wait for its lock, those that have expired excepted
+func TestLease_Waiting(t *testing.T) {
+	type locks struct{ hold, wait, try acquire }
+	bubbles(t, map[string]func(c *fairlocktest.Client) locks{
+		"mutex": func(c *fairlocktest.Client) locks { m := c.Mutex("x"); return locks{m.Lock, m.Lock, m.TryLock} },
+		"semaphore": func(c *fairlocktest.Client) locks {
+			s := c.Semaphore("x", 3)
+			try := func(ctx context.Context) (*fairlock.Lease, error) { return s.TryAcquire(ctx, 2) }
+			return locks{permits(s, 2), permits(s, 2), try}
+		},
+		"writer": func(c *fairlocktest.Client) locks { m := c.RWMutex("x"); return locks{m.Lock, m.RLock, m.TryRLock} },
+		"reader": func(c *fairlocktest.Client) locks { m := c.RWMutex("x"); return locks{m.RLock, m.Lock, m.TryLock} },
+	}, func(t *testing.T, s *fairlocktest.Server, _ string, of func(*fairlocktest.Client) locks) {
+		other := s.Client(fairlock.Config{})
+		a, b := of(s.Client(fairlock.Config{})), of(other)
+		lease := hold(t, a.hold)
+		waiting := func() int {
+			n, err := lease.Waiting(t.Context())
+			require.NoError(t, err)
+			return n
+		}
+		_, err := b.try(t.Context())
+		require.ErrorIs(t, err, fairlock.ErrBusy)
+		require.Equal(t, 0, waiting())
+		begin(t.Context(), b.wait)
+		require.Equal(t, 1, waiting())
+		other.Link.Cut()
+		pass(time.Minute)
+		require.Equal(t, 0, waiting())
+	})
+}
+
 // Each renewal is sent when a third of the trusted time has passed, and gives the lease its whole TTL. A lock that was
 // released is not renewed.
 //

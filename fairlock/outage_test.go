@@ -96,7 +96,7 @@ func TestOutage_AfterAnEarlierUse(t *testing.T) {
 		pass(15 * time.Second)
 		since := client.Stats().OutageSince
 		assert.False(t, since.Before(began) || since.After(began.Add(6*time.Second)), since)
-		pass(2 * time.Minute)
+		pass(30 * time.Second)
 		require.Len(t, log.sofar(), 1, log.sofar())
 		assert.Contains(t, log.sofar()[0], `level=WARN msg="outage begins: Redis does not serve this client" lock=x err=`)
 		assert.Equal(t, since, client.Stats().OutageSince)

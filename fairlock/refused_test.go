@@ -427,10 +427,13 @@ func TestTrace_Panics(t *testing.T) {
 func TestLogger_Panics(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client := s.Client(fairlock.Config{Logger: slog.New(panicking{slog.DiscardHandler})})
-		held := s.Semaphore("x", 3).HoldPermitsAs("holder", 3) // a warning of two numbers of permits follows
-		require.PanicsWithValue(t, "boom", func() { _, _ = client.Semaphore("x", 2).Acquire(t.Context(), 1) })
+		held := s.Mutex("x").HoldAs("holder")
+		client.Link.Delay(0, time.Second)
+		time.AfterFunc(time.Second/2, client.Link.Cut) // the waiter is queued, and will send acquire again
+		require.PanicsWithValue(t, "boom", func() { _, _ = client.Mutex("x").Lock(t.Context()) })
+		client.Link.Mend()
 		pass(time.Second)
-		s.Semaphore("x", 3).AssertQueue()
+		s.Mutex("x").AssertQueue()
 		unlock(t, held)
 		assert.Zero(t, client.Stats())
 		require.NoError(t, client.Shutdown(t.Context()))

@@ -12,8 +12,7 @@ type Semaphore struct{ shared }
 // Semaphore returns the semaphore with that name and number of permits, 1 to 2^30. Otherwise it is like Client.Mutex.
 //
 // Each request brings the number, so it can change from one deployment to the next. Meanwhile at most the larger number
-// is held, and a request with the smaller one delays those behind it, which the client logs once. A number set by
-// Resize counts instead.
+// is held, and a request with the smaller one delays those behind it. A number set by Resize counts instead.
 func (c *Client) Semaphore(name string, permits int, options ...HoldOption) Semaphore {
 	return Semaphore{shared{newLock(c, KindSemaphore, name, permits, options)}}
 }

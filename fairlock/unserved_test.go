@@ -76,6 +76,7 @@ func tries(c *fairlocktest.Client, l *fairlock.Lease) map[string]func(context.Co
 		}),
 		"Resize":       func(ctx context.Context) error { return c.Semaphore("x", 2).Resize(ctx, 3) },
 		"ResetSize":    func(ctx context.Context) error { return c.Semaphore("x", 2).ResetSize(ctx) },
+		"Waiting":      func(ctx context.Context) error { _, err := l.Waiting(ctx); return err },
 		"ForceRelease": func(ctx context.Context) error { _, err := c.Mutex("x").ForceRelease(ctx); return err },
 	}
 }
@@ -94,6 +95,7 @@ func TestUnserved_EveryList(t *testing.T) {
 			}
 		}
 	}
+	methods["Waiting"], listed["`Waiting`"] = true, true // of a lease
 	s := fairlocktest.NewServer(t)
 	c := s.Client(fairlock.Config{})
 	for name := range tries(c, hold(t, c.Mutex("x").Lock)) {
@@ -122,7 +124,7 @@ func TestUnserved_EveryList(t *testing.T) {
 //
 //fairlock:fault A server cannot serve a first request (READONLY, LOADING, …), or does not answer any more: Lock, Do and Acquire wait for as long as ctx lasts
 func TestUnserved_FirstRequestWaits(t *testing.T) {
-	const lasts = time.Minute
+	const lasts = 20 * time.Second
 	bubbles(t, unserved, func(t *testing.T, s *fairlocktest.Server, _ string,
 		fault func(*fairlocktest.Server, *fairlocktest.Client) func()) {
 		client := s.Client(fairlock.Config{})
@@ -190,14 +192,12 @@ func TestUnserved_WrongAddress(t *testing.T) {
 // Calls that do not wait for the lock try for 3 s to reach Redis, whether a server answers or not. They succeed if
 // Redis serves them meanwhile.
 //
-//fairlock:fault Redis does not serve a call that does not wait for the lock (Try…, Inspect, Resume, ForceRelease, Resize, ResetSize): it tries for 3 s
+//fairlock:fault Redis does not serve a call that does not wait for the lock (Try…, Inspect, Waiting, Resume, ForceRelease, Resize, ResetSize): it tries for 3 s
 func TestUnserved_TriesGiveUp(t *testing.T) {
 	bubbles(t, unserved, func(t *testing.T, s *fairlocktest.Server, _ string,
 		fault func(*fairlocktest.Server, *fairlocktest.Client) func()) {
-		lease := hold(t, s.Client(fairlock.Config{TTL: time.Hour}).Mutex("x").Lock)
-		client := s.Client(fairlock.Config{})
-		_, err := client.Mutex("warm").Inspect(t.Context())
-		require.NoError(t, err)
+		client := s.Client(fairlock.Config{TTL: time.Hour})
+		lease := hold(t, client.Mutex("x").Lock)
 		run := func(over time.Duration, check func(name string, err error, took time.Duration)) {
 			end := fault(s, client)
 			for name, call := range tries(client, lease) {

@@ -53,14 +53,22 @@ func (l *lock) Unlock() error {
 // v2.9.1 ends the body that the request reads, if it reads one already, and looks only once.
 const settle = 200 * time.Millisecond
 
+// interval is how often the holder looks whether another request waits.
+const interval = time.Second
+
 // stopInTime calls requestRelease when another request waits. tusd ends the body of its request then, stores what it
 // has received, and unlocks. When the lease is lost, the request must end as well, because another replica may soon be
 // granted the lock.
 func stopInTime(lease *fairlock.Lease, requestRelease func()) {
 	time.Sleep(settle)
-	select {
-	case <-lease.Wanted():
-	case <-lease.Done():
+	for lease.Err() == nil {
+		if waiting, _ := lease.Waiting(context.Background()); waiting > 0 { // an error: it looks again
+			break
+		}
+		select {
+		case <-lease.Done():
+		case <-time.After(interval):
+		}
 	}
 	if !errors.Is(lease.Err(), fairlock.ErrUnlocked) { // or else the request has ended
 		requestRelease()

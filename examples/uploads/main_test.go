@@ -202,7 +202,7 @@ func (u slowUpload) WriteChunk(ctx context.Context, offset int64, src io.Reader)
 }
 
 // A request that is granted the lock when another one waits already is told to stop once tusd can obey.
-func TestLocker_WantedAtTheGrant(t *testing.T) {
+func TestLocker_WaiterAtTheGrant(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	client, err := fairlock.New(server.Client(), fairlock.Config{})

@@ -21,7 +21,6 @@ type Redis interface {
 	Renew(ctx context.Context, t token.Token, ttl time.Duration, fence uint64) (bool, error)
 	Release(ctx context.Context, t token.Token, fence uint64, rest script.Rest) (script.Handoff, error)
 	Leave(ctx context.Context, rest script.Rest, leaving ...script.Leaving) (script.Handoff, error)
-	Waiting(ctx context.Context) (int, error)
 }
 
 // Env is what the leases of a lock need. No method of Redis and no function is called under a mutex.
@@ -37,7 +36,6 @@ type Env struct {
 	MinHold   time.Duration // for which the lock stays taken; 0: none
 	WaiterTTL time.Duration
 	Releases  *Releases // the client's; nil: none is sent again
-	Losses    *Losses   // the client's; nil: each is logged
 
 	Handed  func(task.Task, script.Handoff)              // gets each reply to a release
 	Renewed func(g Grant, deadline time.Time, err error) // is called after a renewal

@@ -45,7 +45,6 @@ type Holding struct {
 	failure error
 	timer   clock.Timer // guarded by mu: calls tick when the next action is due
 	late    clock.Timer // guarded by mu: calls releaseLost; nil if that is not due
-	looks   looks       // guarded by mu
 
 	unlock unlock
 }
@@ -286,9 +285,6 @@ func (h *Holding) finish(cause error) bool {
 	}
 	h.end(cause)
 	h.timer.Stop()
-	if h.looks.timer != nil {
-		h.looks.timer.Stop()
-	}
 	told := h.told
 	h.mu.Unlock()
 	h.env.Tasks.Drop(&h.entry)
@@ -302,7 +298,7 @@ func (h *Holding) finish(cause error) bool {
 // returned.
 func (h *Holding) announceEnd(err error) {
 	held := h.env.Clock.Now().Sub(h.Began)
-	if errors.Is(err, errs.Lost) && (h.env.Losses == nil || h.env.Losses.line(h.env)) {
+	if errors.Is(err, errs.Lost) {
 		h.env.Log.Warn("lock lost", "lock", h.env.Lock, "token", h.Token, "fence", h.Fence, "held", held, "err", err)
 	}
 	h.env.Ended(h.Grant, held, err)

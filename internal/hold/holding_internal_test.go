@@ -56,8 +56,6 @@ func TestHolding(t *testing.T) {
 		"2967 renewals 2, 2967 redis away, 4946 renewals 8, 4947 err unreachable, 4947 ended unreachable, 4947 close, 9999 idle",
 		// Its end is reported after its begin.
 		"unannounced: 100 detach nil, 200 announce, 200 ended detached, 9999 idle",
-		// Somebody waits.
-		"0 wanted false, 0 sent waiting, 999 renewals 1, 1000 redis waits, 1000 sent waiting, 1999 renewals 1, 2000 sent waiting, 2000 wanted true, 2100 unlock released, 2100 sent release, 2100 ended released, 9999 idle",
 	} {
 		what, events, found := strings.Cut(row, ": ")
 		if !found {
@@ -162,14 +160,6 @@ func (m *machine) Leave(_ context.Context, _ script.Rest, leaving ...script.Leav
 	return script.Handoff{Released: m.redis != "forgets"}, err
 }
 
-func (m *machine) Waiting(context.Context) (int, error) {
-	waiting := 0
-	if m.redis == "waits" {
-		waiting = 1
-	}
-	return waiting, m.note("waiting")
-}
-
 // do lets time pass until an event, and has it happen.
 func (m *machine) do(at, what, want, event string) {
 	ms, err := time.ParseDuration(at + "ms")
@@ -212,19 +202,6 @@ func (m *machine) do(at, what, want, event string) {
 		m.h.Announce()
 	case "close":
 		m.env.Tasks.End()
-	case "wanted":
-		wanted := m.h.Wanted()
-		require.Eventually(m.t, func() bool { // the first look is in a goroutine
-			m.h.mu.Lock()
-			defer m.h.mu.Unlock()
-			return m.h.looks.timer != nil
-		}, 5*time.Second, time.Millisecond)
-		select {
-		case <-wanted:
-			got = "true"
-		default:
-			got = "false"
-		}
 	}
 	assert.Equal(m.t, want, got, event)
 }

@@ -739,12 +739,12 @@ func grantsOf(h script.Handoff, fences map[int]uint64) string {
 	return text
 }
 
-// Case 4: each grant is of the waiter that is next, and over 10,000 grants the time for which keys hold permits is as
+// Case 4: each grant is of the waiter that is next, and over 2,000 grants the time for which keys hold permits is as
 // their shares, within 20 %.
 //
-//fairlock:promise Shares of keys: over 10,000 grants, keys hold permits for as long as their shares say, within 20 %, with 2 to 50 keys on 8 permits
+//fairlock:promise Shares of keys: over 2,000 grants, keys hold permits for as long as their shares say, within 20 %, with 2 to 50 keys on 8 permits
 func TestKeyed_HeldByShare(t *testing.T) {
-	const permits, grants = 8, 10_000
+	const permits, grants = 8, 2000
 	for _, keys := range []int{2, 4, 8, 20, 50} {
 		t.Run(fmt.Sprint(keys), func(t *testing.T) {
 			t.Parallel()

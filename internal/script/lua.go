@@ -378,11 +378,6 @@ func (l Lock) Admit(ctx context.Context) (more bool, err error) {
 	return err == nil && reply.RetryAfter == 0, err
 }
 
-// Waiting returns how many wait, also those that have expired and that no request has dropped yet.
-func (l Lock) Waiting(ctx context.Context) (int, error) {
-	return request(ctx, l, "waiting", func(r *reader) int { return r.count(0) })
-}
-
 // Snapshot is a lock at one moment.
 type Snapshot struct {
 	Now     time.Time // by the server's clock

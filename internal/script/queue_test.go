@@ -4,10 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
-	"github.com/stretchr/testify/assert"
-
-	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 // A waiter has its ticket for life, and tickets follow the order of arrival, though many arrive in one microsecond.
@@ -103,12 +99,4 @@ func TestResize_CountsForAll(t *testing.T) {
 			acquire a*5; acquire` + heavy.String() + ` c; resize 2 -> more; count -> 1 | 51; heartbeat c -> queued; count -> 1 | 1`},
 		scenario{"the key is foreign", "set resized x; acquire a; resize 3; keys -> holders number permits resized"},
 	)
-}
-
-// A cluster that moves another key does not refuse to count the waiters.
-func TestWaiting_DeclaresTheQueueAlone(t *testing.T) {
-	assert.Equal(t, []string{script.KeysOf("mutex", "ns", "name").Part("queue")},
-		script.Mutex(nil, "ns", "name").KeysOf("waiting"))
-	assert.Equal(t, []string{script.KeysOf("rwmutex", "ns", "name").Part("queue")},
-		script.RWMutex(nil, "ns", "name").KeysOf("waiting"))
 }

@@ -90,7 +90,6 @@ const (
 	allKeys       = iota
 	lockAndQueue  // all but the tombstones
 	keysOfHolders // those of the store
-	queueAlone
 )
 
 // span returns where these keys begin and end.
@@ -101,8 +100,6 @@ func (k kind) span(which int) (from, to int) {
 		return 0, len(k.keys) - 1
 	case keysOfHolders:
 		return 1, queue
-	case queueAlone:
-		return queue, queue + 1
 	default:
 		return 0, len(k.keys)
 	}
@@ -152,22 +149,17 @@ var verbs = map[string]verb{
 	"heartbeat":     {file: "heartbeat", keys: lockAndQueue, traits: dispatch.Urgent},
 	"inspect":       {file: "inspect", keys: lockAndQueue},
 	"resize":        {file: "permits/resize", keys: lockAndQueue, ofPermits: true},
-	"waiting":       {file: "waiting", keys: queueAlone},
 }
 
 // build builds the script of a verb. An idle lock is acquired and released in a part of its own, before all other
 // functions are built: that repeats a part of the rules, and costs half as much.
 func (k kind) build(name string, v verb) script {
 	from, to := k.span(v.keys)
-	parts := []string{"facts"}
-	if v.keys != queueAlone {
-		parts = append(parts, k.first...)
-		if v.early {
-			parts = append(parts, k.early+name)
-		}
-		parts = append(parts, k.store...)
+	parts := append([]string{"facts"}, k.first...)
+	if v.early {
+		parts = append(parts, k.early+name)
 	}
-	parts = append(parts, "number", "queue", v.file)
+	parts = append(append(parts, k.store...), "number", "queue", v.file)
 	names := make([]string, to-from)
 	for i, key := range k.keys[from:to] {
 		names[i] = key.name

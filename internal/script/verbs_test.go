@@ -2,7 +2,6 @@ package script_test
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -255,20 +254,6 @@ var verbs = []verb{
 					all = append(all, names[state])
 				}
 				return strings.TrimSpace(strings.Join(all, ", ") + retry(r.RetryAfter, want))
-			},
-		},
-	},
-	{
-		name:    "waiting",
-		call:    func(l script.Lock, _ tokenList) (any, error) { return l.Waiting(ctx) },
-		replies: []list{{one}},
-		samples: map[string]sample{
-			"waiting": {send: func(l script.Lock, _ requesters) error { return last(l.Waiting(ctx)) }, unnumbered: anyLock},
-		},
-		// waiting              -> how many wait
-		steps: map[string]func(m *machine, o options, want string) string{
-			"waiting": func(m *machine, _ options, _ string) string {
-				return fmt.Sprint(do(m, func() (int, error) { return m.lock().Waiting(ctx) }))
 			},
 		},
 	},

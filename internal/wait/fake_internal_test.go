@@ -42,7 +42,7 @@ func newFake(t *testing.T) *fake {
 		Tasks: tasks, Calls: call.New(nil, tasks, f, log, "client"), Clock: f, Log: log, WaiterTTL: 6 * time.Second,
 		Subscription: func(error) {},
 	})
-	f.subscriber.once.Do(func() { f.subscriber.count = 1 })
+	f.subscriber.once.Do(func() { f.subscriber.count, f.subscriber.cancel = 1, func(error) {} })
 	t.Cleanup(tasks.Close)
 	return f
 }

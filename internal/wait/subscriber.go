@@ -8,13 +8,12 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/call"
-	"github.com/fairlock/fairlock-go/internal/clock"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/task"
 )
 
 // subscriber is the one subscription of a client. It receives the notifications that tell which of its waiters were
-// granted a lock. If one is lost, a heartbeat finds the grant, which is evidence against the subscription (see missed).
+// granted a lock. If a notification is lost, a heartbeat finds the grant, and the subscription is made anew (see miss).
 type subscriber struct {
 	env     *Env
 	notify  func(...script.Grant)
@@ -25,10 +24,7 @@ type subscriber struct {
 	cancel context.CancelCauseFunc // guarded by mu: ends the latest subscription
 	count  uint64                  // guarded by mu: how often a subscription came up
 	down   down                    // guarded by mu: zero while it is up, and before start
-	heard  time.Time               // guarded by mu: when the latest message arrived
-	// guarded by mu: replaces the subscription if no message arrives; nil without evidence
-	silent   clock.Timer
-	replaced replaced // guarded by mu
+	missed time.Time               // guarded by mu: when miss last ended a subscription
 }
 
 // down is the time in which a subscription is not up.
@@ -83,10 +79,9 @@ func (s *subscriber) run(t task.Task) {
 // report tells that an attempt to subscribe has failed, or that the subscription, which was up, has broken.
 func (s *subscriber) report(err error, wasUp, long bool) {
 	log := s.env.Log.With("channel", s.env.Channel)
-	var silent silentError
 	switch {
-	case errors.As(err, &silent) && silent.pause == 2*minPause: // once is normal: after a planned failover
-		log.Warn("the subscription brings no notifications; it is replaced")
+	case errors.Is(err, errMissed):
+		log.Info("the subscription did not bring a notification; it is made again")
 	case wasUp:
 		log.Debug("subscription broke; it is made again", "err", err)
 	case long:
@@ -105,16 +100,11 @@ func (s *subscriber) listen(t task.Task) error {
 	return s.env.Listen(ctx, s.env.Channel, func() { s.cameUp(t) }, s.received)
 }
 
-// wentDown notes that the subscription is down, and why, and forgets evidence against it. It reports whether it was up
-// until now, and, once, that it has been down for a second, although Redis serves the client: an outage has a line of
-// its own.
+// wentDown notes that the subscription is down, and why. It reports whether it was up until now, and, once, that it has
+// been down for a second, although Redis serves the client: an outage has a line of its own.
 func (s *subscriber) wentDown(reason error, served bool) (wasUp, long bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.silent != nil {
-		s.silent.Stop()
-		s.silent = nil
-	}
 	now := s.env.Clock.Now()
 	if wasUp = s.down.since.IsZero(); wasUp {
 		s.down.since = now
@@ -140,9 +130,6 @@ func (s *subscriber) cameUp(t task.Task) {
 }
 
 func (s *subscriber) received(message string) {
-	s.mu.Lock()
-	s.heard = s.env.Clock.Now()
-	s.mu.Unlock()
 	grant, err := script.ParseNotification(message)
 	if err != nil {
 		s.env.Log.Warn("unknown message on the notification channel", "channel", s.env.Channel, "err", err)
@@ -173,63 +160,23 @@ func (s *subscriber) check() error {
 	return fmt.Errorf("the subscription for notifications has been down for %v: %w", lasts.Round(time.Millisecond), reason)
 }
 
-const (
-	// silentDelay is how long after the reply to a heartbeat a message may still arrive, on another connection.
-	silentDelay = 300 * time.Millisecond
-	// After evidence has had a subscription replaced, none counts for minPause, and for twice as long each time after
-	// that, up to maxPause. A reason can be the rights of others, which no new subscription mends.
-	minPause, maxPause = time.Second, time.Minute
-)
+// missPause is how long after a missed notification no other one ends a subscription. The reason can be the rights of
+// others, and no new subscription helps then.
+const missPause = time.Minute
 
-// replaced says when evidence last had a subscription replaced, and how long after that no evidence counts.
-type replaced struct {
-	at    time.Time
-	pause time.Duration
-}
+var errMissed = errors.New("the subscription did not bring a notification")
 
-// counts reports whether evidence counts.
-func (r replaced) counts(now time.Time) bool { return now.Sub(r.at) >= r.pause }
-
-// again returns the same for a subscription that is replaced now.
-func (r replaced) again(now time.Time) replaced {
-	if now.Sub(r.at)-r.pause > maxPause { // the evidence had stopped
-		r.pause = 0
-	}
-	return replaced{now, min(max(2*r.pause, minPause), maxPause)}
-}
-
-// silentError means that a subscription has not brought a notification.
-type silentError struct{ pause time.Duration }
-
-func (e silentError) Error() string {
-	return fmt.Sprintf("the subscription did not bring a notification; for %v it is not replaced again for that", e.pause)
-}
-
-// missed notes evidence against a subscription, by its number: it was up from before a waiter was last found queued
-// until a heartbeat, sent then, found that it was granted the lock. The subscription is replaced unless it brings a
-// message soon: after a planned failover it may be on the old primary, which nobody publishes on.
-func (s *subscriber) missed(number uint64, sent time.Time) {
+// miss ends a subscription, by its number, that was up when a lock was granted and has not brought the notification.
+// After a planned failover it may be on the old primary, which nobody publishes on.
+func (s *subscriber) miss(number uint64) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.count == number && s.silent == nil && s.down.since.IsZero() && s.replaced.counts(s.env.Clock.Now()) {
-		s.silent = s.env.after(silentDelay-notificationDelay, func(task.Task) { s.replaceIfSilent(number, sent) })
-	}
-}
-
-// replaceIfSilent ends a subscription, by its number, if no message has arrived since then.
-func (s *subscriber) replaceIfSilent(number uint64, since time.Time) {
-	s.mu.Lock()
-	if s.count != number || !s.down.since.IsZero() {
+	now := s.env.Clock.Now()
+	if s.count != number || !s.down.since.IsZero() || now.Sub(s.missed) < missPause {
 		s.mu.Unlock()
 		return
 	}
-	s.silent = nil
-	if !s.heard.Before(since) {
-		s.mu.Unlock()
-		return
-	}
-	s.replaced = s.replaced.again(s.env.Clock.Now())
-	cancel, silent := s.cancel, silentError{s.replaced.pause}
+	s.missed = now
+	cancel := s.cancel
 	s.mu.Unlock()
-	cancel(silent)
+	cancel(errMissed)
 }

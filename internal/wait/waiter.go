@@ -158,8 +158,6 @@ func (w *Waiter) acquire(ctx context.Context) {
 	case script.Full, script.Resized:
 		w.left(nil)
 	}
-	// the Logger may panic: Leave knows by now what Redis has granted
-	w.all.comparePermits(w.queue.lock, w.token, reply.Holder)
 }
 
 // failed handles the error of an acquire: the waiter sends acquire again if that can help.
@@ -276,7 +274,7 @@ func (w *Waiter) handle(e event, isNotified bool) {
 func (w *Waiter) notNotified(e event) {
 	w.all.env.Log.Debug("a heartbeat found the grant", "lock", w.queue.lock.Name, "token", w.token, "lost", e.lost != 0)
 	if e.lost != 0 {
-		w.all.subscriber.missed(e.lost, e.sent)
+		w.all.subscriber.miss(e.lost)
 		w.step.Kind = NotificationLost
 	}
 }

@@ -22,7 +22,6 @@ type Waiters struct {
 	mu      sync.Mutex
 	byLock  map[string]*queue            // guarded by mu: by the lock's key
 	byToken map[token.Token]*localWaiter // guarded by mu: those that a grant can be for
-	warned  map[string]struct{}          // guarded by mu: what comparePermits has warned of
 }
 
 // localWaiter is a waiter as its queue sees it.
@@ -42,9 +41,7 @@ type localWaiter struct {
 
 // New returns the Waiters of a client.
 func New(env Env) *Waiters {
-	ws := &Waiters{
-		env: env, byLock: map[string]*queue{}, byToken: map[token.Token]*localWaiter{}, warned: map[string]struct{}{},
-	}
+	ws := &Waiters{env: env, byLock: map[string]*queue{}, byToken: map[token.Token]*localWaiter{}}
 	ws.subscriber = subscriber{env: &ws.env, notify: ws.notify, catchUp: ws.catchUp}
 	return ws
 }
@@ -130,33 +127,3 @@ func (ws *Waiters) queues() []*queue {
 
 // CheckSubscription returns an error if the subscription has been down for too long.
 func (ws *Waiters) CheckSubscription() error { return ws.subscriber.check() }
-
-// comparePermits warns, once for each lock, that a holder has brought another number of permits than a waiter, and
-// once, that one of the same key has brought another key limit.
-func (ws *Waiters) comparePermits(l Lock, waiter token.Token, text string) {
-	if text == "" { // nobody holds it, as most often
-		return
-	}
-	holder, err := token.Parse(text)
-	if err != nil {
-		return
-	}
-	own, other := waiter.Terms(), holder.Terms()
-	if own.Permits != other.Permits && ws.first(l.Key()) {
-		ws.env.Log.Warn("the semaphore is used with two numbers of permits: requests with the smaller one delay all others",
-			"lock", l.Name, "permits", own.Permits, "others", other.Permits, "holder", holder.Client())
-	}
-	if own.Key == other.Key && own.KeyLimit != other.KeyLimit && ws.first(l.Key()+" key limit") {
-		ws.env.Log.Warn("a key is used with two limits: requests with the smaller one delay all others of the key",
-			"lock", l.Name, "key", own.Key, "limit", own.KeyLimit, "others", other.KeyLimit, "holder", holder.Client())
-	}
-}
-
-// first reports whether it is called for the first time with that text.
-func (ws *Waiters) first(warning string) bool {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	_, again := ws.warned[warning]
-	ws.warned[warning] = struct{}{}
-	return !again
-}

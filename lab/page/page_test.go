@@ -1,3 +1,5 @@
+//go:build nightly
+
 // Package page_test looks at the page of package ui in a headless Chromium.
 package page_test
 
@@ -63,12 +65,9 @@ type site struct {
 	ctx       context.Context
 }
 
-// visit opens a browser on the page of a namespace. Without PAGE_TEST, nothing is opened.
+// visit opens a browser on the page of a namespace.
 func visit(t *testing.T, namespace string) *site {
 	t.Helper()
-	if os.Getenv("PAGE_TEST") == "" {
-		t.Skip("PAGE_TEST is not set: make test-ui sets it")
-	}
 	program := ""
 	for _, name := range browsers {
 		if path, err := exec.LookPath(name); err == nil && program == "" {

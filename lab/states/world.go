@@ -228,7 +228,6 @@ func (k *Kind) requests(n *node, s *rules.State) (all []request) {
 		send(-1, fmt.Sprintf("resize %d", size), func() { _, _ = l.Resize(ctx, size) })
 	}
 	send(-1, "heartbeat", func() { _, _ = l.Heartbeat(ctx, 0, nil) })
-	send(-1, "waiting", func() { _, _ = l.Waiting(ctx) })
 	send(-1, "inspect", func() { _, _ = l.Inspect(ctx, 10, 10) })
 	return all
 }

@@ -16,7 +16,7 @@ import (
 
 // senders are the commands of fairlock for operators that send each verb. Programs that lock send every verb.
 var senders = map[string][]string{
-	"acquire": nil, "renew": nil, "leave": nil, "resume": nil, "waiting": nil,
+	"acquire": nil, "renew": nil, "leave": nil, "resume": nil,
 	"inspect":       {"status", "list", "watch", "ui"},
 	"force_release": {"release"},
 	"release":       {"release"}, // of one holder

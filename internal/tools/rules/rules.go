@@ -37,7 +37,7 @@ func Check(s *Step, without ...string) (wrong []string) {
 // A request that is sent twice changes nothing the second time; only the number may expire sooner. Nor does one that
 // reads, or fails.
 func again(s *Step) string {
-	reads := s.Verb == "inspect" || s.Verb == "waiting" || s.fails() && !s.Refused
+	reads := s.Verb == "inspect" || s.fails() && !s.Refused
 	if s.Before == s.After || !s.Again && !reads {
 		return ""
 	}
@@ -375,8 +375,6 @@ func reply(s *Step) string {
 			Terms(h.Token).Key == Terms(s.Args[4]).Key; could && by == nil && !s.refuses(s.Args[4]) {
 			ok = false
 		}
-	case "waiting":
-		ok = s.told(0) == int64(len(s.Before.Waiters))
 	case "inspect":
 		ok = s.told(1) == int64(s.Before.known()) && s.told(3) == int64(s.Before.Resized) &&
 			(s.Before.Lost || s.told(2) == int64(s.Before.Used()))

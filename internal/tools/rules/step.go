@@ -174,7 +174,7 @@ func (s *Step) admits() bool {
 // reads reports whether the step changes no more than a lease's end.
 func (s *Step) reads() bool {
 	switch s.Verb {
-	case "renew", "inspect", "waiting":
+	case "renew", "inspect":
 		return true
 	case "acquire":
 		return s.fails() || s.Before.lease(s.Args[1]) != nil || s.refuses(s.Args[1])
