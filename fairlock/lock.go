@@ -6,7 +6,6 @@ import (
 	"iter"
 	"time"
 
-	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/call"
 	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/internal/errs"
@@ -19,8 +18,8 @@ import (
 )
 
 // lock is a lock as one client uses it, with its name, its keys in Redis and its settings. It is immutable. Mutex,
-// Semaphore, SemaphoreKey and RWMutex have a pointer to one, which is nil in their zero values. What all of them can do
-// is in shared.go.
+// Semaphore, KeyedSemaphore and RWMutex have a pointer to one, which is nil in their zero values. What all of them can
+// do is in shared.go.
 type lock struct {
 	client   *Client
 	kind     Kind
@@ -62,9 +61,13 @@ func (l *lock) wrap(op string, err error) error {
 
 // event returns the Event of an acquisition with a token, by a caller with that ctx.
 func (l *lock) event(ctx context.Context, t token.Token) Event {
+	weight, writer := t.Weight(), false
+	if l.kind == KindRWMutex {
+		weight, writer = 1, t.Weight() == tokens.WriterWeight
+	}
 	return Event{
-		Ctx: ctx, Namespace: l.client.cfg.Namespace, ID: ID{l.kind,
-			l.name}, Key: t.Terms().Key, Weight: t.Weight(), Token: t,
+		Ctx: ctx, Namespace: l.client.cfg.Namespace, ID: ID{l.kind, l.name}, Key: t.Terms().Key,
+		Weight: weight, Writer: writer, Token: t,
 	}
 }
 
@@ -74,7 +77,7 @@ func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, inp
 	return perform(ctx, l, op, untilShutdown, input, func(ctx context.Context, t task.Task) (*Lease, error) {
 		if held := l.heldBy(ctx, weight); held != nil {
 			if try {
-				return nil, &HeldError{Busy: BusyLock, Holder: held.held.Token.Client(), Err: ErrBusy}
+				return nil, &HeldError{Reason: Held, Holder: held.held.Token.Client(), Err: ErrBusy}
 			}
 			return nil, ErrReentrant
 		}
@@ -140,7 +143,7 @@ func (l *lock) await(caller, ctx context.Context, t task.Task, tok token.Token, 
 		case wait.Left:
 			err = l.whyLeft(step, tok)
 		}
-		emit(trace.Left, LeftInfo{Event: event, Wait: l.client.cfg.Clock.Now().Sub(began), Err: err, Queued: queued})
+		emit(trace.Abandoned, AbandonedInfo{Event: event, Wait: l.client.cfg.Clock.Now().Sub(began), Err: err, Queued: queued})
 		returns = true
 		w.Leave()
 		return nil, err
@@ -162,15 +165,15 @@ func (l *lock) whyLeft(left wait.Step, tok token.Token) error {
 	default:
 		err = ErrBusy
 	}
-	holder, name := parse(reply.Holder)
+	holder, _ := token.Parse(reply.Holder) // zero if another program has written the key
 	named := errors.Is(err, ErrWaitTimeout) || errors.Is(err, ErrBusy) || errors.Is(err, context.DeadlineExceeded)
 	held := named && !holder.IsZero()
 	if held {
-		e := &HeldError{Busy: BusyLock, Holder: name, Err: err}
+		e := &HeldError{Reason: Held, Holder: holder.Client(), Err: err}
 		if reply.Outcome == script.Busy {
-			e.Busy = Busy(reply.Why)
+			e.Reason = BusyReason(reply.Why)
 		}
-		e.Released = e.Busy != BusyKey && holder.Terms().Flags&tokens.Released != 0
+		e.Released = e.Reason != AtKeyLimit && holder.Terms().Flags&tokens.Released != 0
 		if e.Released && reply.Outcome == script.Busy {
 			e.Free = max(reply.RetryAfter, 0)
 		}
@@ -297,8 +300,9 @@ func (l *lock) resume(ctx context.Context, h Handle) (*Lease, error) {
 	old, fence, input := h.parse()
 	if input == nil && l != nil {
 		terms := old.Terms()
-		same := (terms.Permits == 0) == (l.permits == 0) && (terms.Key == "") == (l.kind != KindKeyedSemaphore)
-		input = require(same, "handle", "is of another kind of lock")
+		same := (terms.Permits == 0) == (l.permits == 0) && (terms.Key == "") == (l.kind != KindKeyedSemaphore) &&
+			(l.key == "" || l.key == terms.Key)
+		input = require(same, "handle", "is of another kind of lock, or of another key")
 	}
 	caller := ctx
 	return perform(ctx, l, "resume", untilShutdown, input, func(ctx context.Context, t task.Task) (*Lease, error) {
@@ -311,7 +315,7 @@ func (l *lock) resume(ctx context.Context, h Handle) (*Lease, error) {
 		if err != nil {
 			waited := l.client.cfg.Clock.Now().Sub(began)
 			err = call.OrEnded(ctx, err)
-			emit(l.client.cfg.Trace.Left, LeftInfo{Event: l.event(caller, tok), Wait: waited, Err: err})
+			emit(l.client.cfg.Trace.Abandoned, AbandonedInfo{Event: l.event(caller, tok), Wait: waited, Err: err})
 			return nil, err
 		}
 		lease.granted(GrantedInfo{Event: l.event(caller, tok), Fence: lease.Fence(), Wait: lease.held.Began.Sub(began)})
@@ -334,7 +338,7 @@ func (l *lock) takeOver(caller, ctx context.Context, t task.Task, old token.Toke
 		return err
 	})
 	if err == nil && resumed == 0 {
-		err = errs.LostBy(ErrTaken)
+		err = errs.LostBy(ErrRevoked)
 	}
 	var lease *Lease
 	if err == nil {
@@ -348,59 +352,14 @@ func (l *lock) takeOver(caller, ctx context.Context, t task.Task, old token.Toke
 	return lease, err
 }
 
-func (l *lock) inspect(ctx context.Context) (State, error) {
-	return perform(ctx, l, "inspect", untilClosed, nil, func(ctx context.Context, _ task.Task) (s State, err error) {
-		err = l.client.calls.Briefly(ctx, func(ctx context.Context) (err error) {
-			s, err = readState(ctx, l.redis, bounds.MaxInspected, bounds.MaxInspected)
-			return err
-		})
-		return s, err
-	})
-}
-
-// resize sets the number of permits for all clients; 0: the one that they bring counts again.
-func (l *lock) resize(ctx context.Context, op string, permits int, input error) error {
-	_, err := perform(ctx, l, op, untilShutdown, input,
-		func(ctx context.Context, t task.Task) (h script.Handoff, err error) {
+// snapshot reads the lock, with one holder at most.
+func (l *lock) snapshot(ctx context.Context) (script.Snapshot, error) {
+	return perform(ctx, l, "inspect", untilClosed, nil,
+		func(ctx context.Context, _ task.Task) (s script.Snapshot, err error) {
 			err = l.client.calls.Briefly(ctx, func(ctx context.Context) (err error) {
-				h, err = l.redis.Resize(ctx, permits)
-				l.handed(t, h)
+				s, err = l.redis.Inspect(ctx, 1, 0)
 				return err
 			})
-			if err == nil {
-				l.client.cfg.Logger.InfoContext(ctx, "semaphore resized", "lock", l.name, "permits", permits)
-			}
-			return h, err
-		})
-	return err
-}
-
-// forceRelease takes the lock only from the holders that its first request saw: a reply may be lost, and the lock may
-// have another holder when the request is sent again.
-func (l *lock) forceRelease(ctx context.Context) (bool, error) {
-	return perform(ctx, l, "force-release", untilClosed, nil,
-		func(ctx context.Context, t task.Task) (taken bool, err error) {
-			var before script.Snapshot
-			err = l.client.calls.Briefly(ctx, func(ctx context.Context) (err error) {
-				before, err = l.redis.Inspect(ctx, 0, 0)
-				return err
-			})
-			// each request looks at some of the holders
-			for next, more := uint64(0), true; err == nil && more; more = next != 0 {
-				var h script.Handoff
-				ambiguous := false // also if an earlier attempt had no reply
-				err = l.client.calls.Briefly(ctx, func(ctx context.Context) (err error) {
-					h, err = l.redis.ForceRelease(ctx, before.Fence, next)
-					ambiguous = ambiguous || h.Ambiguous
-					l.handed(t, h)
-					return err
-				})
-				taken = taken || err == nil && (h.Released || ambiguous && before.Used > 0)
-				next = h.Next
-			}
-			if err == nil && taken {
-				l.client.cfg.Logger.InfoContext(ctx, "lock released by force", "lock", l.name)
-			}
-			return taken, err
+			return s, err
 		})
 }

@@ -132,13 +132,14 @@ func TestOutage_OfACluster(t *testing.T) {
 		}
 		s.Mutex("well").HoldAs("holder")
 		begin(t.Context(), client.Mutex("well").Lock) // with a heartbeat in each second
+		lease := hold(t, client.Mutex("away", fairlock.WithTTL(time.Hour)).Lock)
 		away.Store(true)
-		_, err = client.Mutex("away").Inspect(t.Context()) // for 3 s
+		_, err = lease.Waiting(t.Context()) // for 3 s
 		require.ErrorIs(t, err, fairlock.ErrUnreachable)
 		away.Store(false)
 		pass(20 * interval)
 		assert.NotZero(t, client.Stats().OutageSince)
-		_, err = client.Mutex("away").Inspect(t.Context())
+		_, err = lease.Waiting(t.Context())
 		require.NoError(t, err)
 		synctest.Wait()
 		assert.Zero(t, client.Stats().OutageSince)

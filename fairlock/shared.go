@@ -6,18 +6,10 @@ import "context"
 type shared struct{ lock *lock }
 
 // Resume takes over the lease of a handle, with a new token, fence and handle, and with this lock's TTL and minimum
-// hold. Its old holder gets ErrLost at its next renewal. ErrTaken means that the lease has ended, or that the handle
+// hold. Its old holder gets ErrLost at its next renewal. ErrRevoked means that the lease has ended, or that the handle
 // was used before. After any other error, this client releases the lease if it was taken over, when Redis serves it and
 // the minimum hold is over. ctx bounds the request, 3 s at most.
 func (s shared) Resume(ctx context.Context, h Handle) (*Lease, error) { return s.lock.resume(ctx, h) }
-
-// Inspect returns the holders and the waiters of the lock. It changes nothing. ctx bounds the request, 3 s at most.
-func (s shared) Inspect(ctx context.Context) (State, error) { return s.lock.inspect(ctx) }
-
-// ForceRelease is for operators. It takes the lock from all holders, who learn of it at their next renewal, hands it to
-// the first waiters, and reports whether it was held. To take the permits of one holder, Resume its lease by
-// Holder.Handle, and Unlock it. ctx bounds each request, 3 s at most.
-func (s shared) ForceRelease(ctx context.Context) (bool, error) { return s.lock.forceRelease(ctx) }
 
 // LeaseFromContext returns the innermost lease of this lock that ctx carries, acquired through the same Client, and
 // false if there is none. ctx comes from Do or Lease.Context. The lease may have ended: its Err says so. The lease of a

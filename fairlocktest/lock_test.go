@@ -183,10 +183,10 @@ func TestLock_Failures(t *testing.T) {
 			{func() { s.Mutex("m").CrashQueued("z", time.Second) },
 				"fatal: fairlocktest: crash queued as z: the lock was free, and was granted"},
 			{func() { billing.CrashQueued("z z", time.Second) },
-				"fatal: fairlocktest: malformed token: client id has byte 0x20"},
+				"fatal: fairlocktest: malformed token: client id"},
 			{func() { billing.CrashQueued("z", 0) },
 				"fatal: fairlocktest: as z: WaiterTTL must be at least 1 ms, and permits at least 1"},
-			{func() { billing.CrashHolding("z", 1) }, "fatal: fairlocktest: malformed token: TTL 1ms, want 10ms to 8760h0m0s"},
+			{func() { billing.CrashHolding("z", 1) }, "fatal: fairlocktest: malformed token: {TTL:1ms"},
 			{func() { billing.WaitFor("to be", nil) }, "fatal: fairlocktest: cond must not be nil"},
 			{func() { billing.TakeAs("z") }, "fatal: fairlocktest: take as z: the first waiter would be granted the lock; " +
 				held},

@@ -215,7 +215,7 @@ func (w *ward) leave(last order) error {
 		return err
 	}
 	defer func() { _ = rdb.Close() }()
-	lock := w.ID.In(rdb, w.Namespace)
+	lock, _ := script.Of(rdb, string(w.ID.Kind), w.Namespace, w.ID.Name)
 	kept := min(time.Until(w.Kept), t.TTL()) // a clock that has been set back keeps it no longer
 	h, err := lock.Release(ctx, t, w.Fence, script.Rest{Left: kept, By: rest})
 	for more := h.More; more && err == nil; {

@@ -147,7 +147,7 @@ func (h *Holding) renew(ctx context.Context, t task.Task) error {
 	case err != nil:
 		h.renewalFailed(renewed, err)
 	case !held:
-		err = errs.LostBy(errs.Taken)
+		err = errs.LostBy(errs.Revoked)
 		h.finish(err)
 		h.leaveBehind(t)
 	default:

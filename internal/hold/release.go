@@ -127,7 +127,7 @@ func (h *Holding) release(ctx context.Context, t task.Task, closed error) error 
 	if !handoff.Released {
 		h.leaveBehind(t)
 		if !h.unlock.ambiguous {
-			h.unlock.err = errs.LostBy(errs.Taken)
+			h.unlock.err = errs.LostBy(errs.Revoked)
 		}
 	}
 	return h.unlock.err

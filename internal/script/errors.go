@@ -17,9 +17,6 @@ import (
 // ErrReply is wrapped by the error for a reply that no script of ours gives.
 var ErrReply = errors.New("unexpected reply")
 
-// ErrNumber is fairlock.ErrNumber.
-var ErrNumber = errors.New("bad number")
-
 // Aborted reports whether a script that requests a lock raised the error, and may have written something before, which
 // stays: the lock may be granted, or the waiter queued. An error that passes was raised by the first write. A foreign
 // key and a bad number are found before that.
@@ -51,7 +48,7 @@ func (l Lock) explain(ctx context.Context, s script, err error) error {
 		return &token.LayoutError{What: fmt.Sprintf("key %q", l.keys[0]),
 			Layout: otherLayout.FindStringSubmatch(err.Error())[1]}
 	case contains(err, "the number is damaged"), contains(err, "the number is too far ahead"):
-		return fmt.Errorf("%w: key %q: %w", ErrNumber, l.keys[0], err)
+		return fmt.Errorf("%w (another program has written key %q; if nobody uses the lock, delete it)", err, l.keys[0])
 	case refusedInScript.MatchString(err.Error()):
 		return fmt.Errorf("keys %q: %w%s", strings.TrimSuffix(l.keys[0], l.kind.keys[0].name)+"*", err, s.lineOf(reply))
 	}

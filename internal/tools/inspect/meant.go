@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/fairlock/fairlock-go/internal/keyspace"
 )
 
 // What may have been meant by a name or a namespace of which there is nothing.
@@ -42,7 +44,7 @@ func (s *Server) Namespaces(ctx context.Context) ([]string, error) {
 	err := s.guess(ctx, "*:{*}:*", func(keys []string) {
 		for _, text := range keys {
 			namespace, _, _ := strings.Cut(text, ":{")
-			if _, ours := ParseKey(namespace, text); ours {
+			if _, ours := keyspace.Parse(namespace, text); ours {
 				seen[namespace] = true
 			}
 		}
@@ -76,10 +78,10 @@ func (s *Server) NoLocks(namespaces []string, err error) string {
 // Used are the locks that are in use by the names of their keys. If the error is not nil, there may be others.
 func (s *Server) Used(ctx context.Context) ([]ID, error) {
 	seen := map[ID]bool{}
-	err := s.guess(ctx, pattern(s.Namespace, ""), func(keys []string) {
+	err := s.guess(ctx, keyspace.Pattern(s.Namespace, ""), func(keys []string) {
 		for _, text := range keys {
-			if key, ours := ParseKey(s.Namespace, text); ours && key.sought() {
-				seen[key.ID] = true
+			if key, ours := keyspace.Parse(s.Namespace, text); ours && key.Shows() {
+				seen[idOf(key)] = true
 			}
 		}
 	})

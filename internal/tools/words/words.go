@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 )
@@ -95,7 +96,7 @@ func Ago(age time.Duration, number uint64) string {
 }
 
 // HeldFor is for how long a holder has held a lock.
-func HeldFor(h fairlock.Holder) string {
+func HeldFor(h admin.Holder) string {
 	if h.Released { // its fence is that of the release
 		return None
 	}
@@ -118,7 +119,7 @@ func LongestHeld(l inspect.Lock) string {
 }
 
 // Left is what is left of a lease.
-func Left(h fairlock.Holder) string {
+func Left(h admin.Holder) string {
 	switch {
 	case h.TTL < 0:
 		return neverEnds
@@ -133,12 +134,12 @@ func Left(h fairlock.Holder) string {
 const settled = 100 * time.Millisecond
 
 // granted reports whether a lease was granted and not renewed since, so nobody knows yet whether its holder lives.
-func granted(h fairlock.Holder) bool {
+func granted(h admin.Holder) bool {
 	return h.Fence > 0 && h.Renewed >= 0 && h.Renewed > h.Age-settled
 }
 
 // State says in a word or two whether a holder is alive.
-func State(h fairlock.Holder) Phrase {
+func State(h admin.Holder) Phrase {
 	switch {
 	case h.Released:
 		return Phrase{Text: released}
@@ -153,7 +154,7 @@ func State(h fairlock.Holder) Phrase {
 }
 
 // Renewed says the same, and since when.
-func Renewed(h fairlock.Holder) Phrase {
+func Renewed(h admin.Holder) Phrase {
 	p := State(h)
 	switch p.Text {
 	case released:
@@ -175,7 +176,7 @@ func StateOfAll(l inspect.Lock) Phrase { return ofAll(l, State) }
 // RenewedOfAll says the same, and of a single holder since when.
 func RenewedOfAll(l inspect.Lock) Phrase { return ofAll(l, Renewed) }
 
-func ofAll(l inspect.Lock, ofOne func(fairlock.Holder) Phrase) Phrase {
+func ofAll(l inspect.Lock, ofOne func(admin.Holder) Phrase) Phrase {
 	n, all := l.Late()
 	switch {
 	case l.Err != nil:
@@ -202,7 +203,7 @@ const late = 1800 * time.Millisecond
 
 // Waiter says whether a waiter is alive. Nobody but its client knows its WaiterTTL, so a waiter that has died is not
 // silent at once.
-func Waiter(w fairlock.Waiter) Phrase {
+func Waiter(w admin.Waiter) Phrase {
 	switch {
 	case w.TTL <= 0 && w.Ticket == 0:
 		return Phrase{Bad, expired}
@@ -283,7 +284,7 @@ func OldestWait(l inspect.Lock) string {
 }
 
 // OfKey says how the i-th key of a keyed semaphore stands.
-func OfKey(i int, k fairlock.KeyState) Phrase {
+func OfKey(i int, k admin.KeyState) Phrase {
 	p := Phrase{}
 	switch {
 	case k.AtLimit:
@@ -348,7 +349,7 @@ func BesideInTable(l inspect.Lock) string {
 const most = 8
 
 // Groups counts waiters by client, the largest group first: "50 web-3, 50 web-4".
-func Groups(waiters []fairlock.Waiter) string {
+func Groups(waiters []admin.Waiter) string {
 	n := map[string]int{}
 	var names []string
 	for _, w := range waiters {
@@ -395,7 +396,7 @@ func HasLeft(l inspect.Lock) string {
 		return ""
 	}
 	text += ", " + dropped
-	gone := slices.DeleteFunc(slices.Clone(l.Waiters), func(w fairlock.Waiter) bool { return w.TTL > 0 })
+	gone := slices.DeleteFunc(slices.Clone(l.Waiters), func(w admin.Waiter) bool { return w.TTL > 0 })
 	if len(gone) > 0 {
 		text += ": " + Groups(gone)
 	}
@@ -406,7 +407,7 @@ func HasLeft(l inspect.Lock) string {
 }
 
 // IsReleased names a holder that has released a lock that stays taken; "" for others.
-func IsReleased(h fairlock.Holder) string {
+func IsReleased(h admin.Holder) string {
 	if h.Released {
 		return released
 	}
@@ -414,7 +415,7 @@ func IsReleased(h fairlock.Holder) string {
 }
 
 // Heir says who gets what a holder has if it is taken from that holder.
-func Heir(l inspect.Lock, h fairlock.Holder) string {
+func Heir(l inspect.Lock, h admin.Holder) string {
 	living := l.Living()
 	if l.Waiting == 0 {
 		return "It is " + free + " at once."
@@ -531,12 +532,12 @@ func Why(l inspect.Lock) string {
 	name, behind, living := "The first", "those behind it wait", l.Living()
 	more := l.Waiting > 1
 	if l.Kind == fairlock.KindKeyedSemaphore {
-		keys := slices.DeleteFunc(slices.Clone(l.State.Keys), func(k fairlock.KeyState) bool { return k.AtLimit })
+		keys := slices.DeleteFunc(slices.Clone(l.State.Keys), func(k admin.KeyState) bool { return k.AtLimit })
 		if len(keys) == 0 {
 			return strings.Join(texts, " ")
 		}
 		name, behind = "The first of key "+inspect.Plain(keys[0].Key)+", which is "+next+",", "the keys behind it wait"
-		living = slices.DeleteFunc(living, func(w fairlock.Waiter) bool { return w.Key != keys[0].Key })
+		living = slices.DeleteFunc(living, func(w admin.Waiter) bool { return w.Key != keys[0].Key })
 		more = len(keys) > 1
 	}
 	if !more {
@@ -552,7 +553,7 @@ func Why(l inspect.Lock) string {
 
 // wants says why the lock is not granted to the next waiter yet, unless it just needs a permit to be free. behind says
 // who waits behind that waiter; it is empty if nobody does.
-func wants(l inspect.Lock, first fairlock.Waiter, behind string) (text string) {
+func wants(l inspect.Lock, first admin.Waiter, behind string) (text string) {
 	also := func(before, after string) string {
 		if behind == "" {
 			return ""
@@ -635,7 +636,7 @@ func ofHolders(l inspect.Lock) Phrase {
 }
 
 // ofHolder tells of the only holder.
-func ofHolder(l inspect.Lock, h fairlock.Holder, name string) Phrase {
+func ofHolder(l inspect.Lock, h admin.Holder, name string) Phrase {
 	has := "Held by " + name
 	if l.Leads() {
 		has = name + " " + leads
