@@ -59,12 +59,22 @@ var mayImport = map[string][]string{
 		module + "/internal/dispatch", module + "/internal/errs", module + "/internal/task", module + "/internal/call",
 		module + "/internal/wait", module + "/internal/hold", "github.com/redis/go-redis/v9",
 	},
-	module + "/leader": {module + "/fairlock", module + "/internal/tokens"},
-	module + "/fence":  {module + "/fairlock", "github.com/redis/go-redis/v9"}, // by database/sql, without a driver
+	module + "/leader": {
+		module + "/fairlock", module + "/token", module + "/internal/script", module + "/internal/tokens",
+	},
+	module + "/fence": {module + "/fairlock", "github.com/redis/go-redis/v9"}, // by database/sql, without a driver
+	// For those who operate. Package fairlock does not import it.
+	module + "/internal/keyspace": {module + "/internal/script"},
+	module + "/admin": {
+		module + "/fairlock", module + "/token", module + "/internal/bounds", module + "/internal/call",
+		module + "/internal/clock", module + "/internal/dispatch", module + "/internal/errs", module + "/internal/hold",
+		module + "/internal/keyspace", module + "/internal/script", module + "/internal/task", module + "/internal/tokens",
+		"github.com/redis/go-redis/v9",
+	},
 	// For tests; no package above may import them. Users import fairlocktest.
 	module + "/fairlocktest": {
-		module + "/fairlock", module + "/internal/script", module + "/token", module + "/internal/tokens", module +
-			"/internal/clock", module + "/internal/testclock",
+		module + "/fairlock", module + "/admin", module + "/internal/bounds", module + "/internal/script", module + "/token",
+		module + "/internal/tokens", module + "/internal/clock", module + "/internal/testclock",
 		module + "/internal/dispatch", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2",
 	},
 	module + "/internal/tools/redistest": {"github.com/redis/go-redis/v9"},
@@ -72,25 +82,23 @@ var mayImport = map[string][]string{
 	module + "/internal/tools/machine":   {module + "/fairlocktest"},
 	// For the command, and for pages that show the same.
 	module + "/internal/tools/inspect": {
-		module + "/fairlock", module + "/internal/script", module + "/internal/bounds", module + "/internal/call", module +
-			"/internal/clock",
-		module + "/internal/dispatch",
+		module + "/admin", module + "/fairlock", module + "/internal/script", module + "/internal/bounds",
+		module + "/internal/call", module + "/internal/clock", module + "/internal/keyspace",
 		"github.com/redis/go-redis/v9",
 	},
-	module + "/internal/tools/words": {module + "/fairlock", module + "/internal/tools/inspect", module +
-		"/internal/tokens"},
+	module + "/internal/tools/words":   {module + "/admin", module + "/fairlock", module + "/internal/tools/inspect"},
 	module + "/internal/tools/history": {module + "/fairlock"}, // also for the lab
 	module + "/internal/tools/doctor": {
-		module + "/fairlock", module + "/token", module + "/internal/tools/inspect", module + "/internal/script", module +
-			"/internal/tokens",
+		module + "/fairlock", module + "/token", module + "/internal/tools/inspect", module + "/internal/script",
+		module + "/internal/keyspace", module + "/internal/tokens",
 		"github.com/redis/go-redis/v9",
 	},
 	// For the command, and for bench, which is another module.
 	module + "/internal/tools/workload": {},
 	module + "/internal/tools/dbtest":   {}, // for bench, lab and examples, which have the drivers
 	module + "/ui": {
-		module + "/fairlock", module + "/internal/script", module + "/internal/bounds", module +
-			"/internal/tools/words", module + "/internal/tools/inspect",
+		module + "/admin", module + "/fairlock", module + "/internal/bounds", module + "/internal/tools/words",
+		module + "/internal/tools/inspect",
 		module + "/internal/tools/doctor", "github.com/redis/go-redis/v9",
 	},
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +23,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/bounds"
@@ -86,6 +88,7 @@ func newClient(tb testing.TB, rdb fairlock.Redis, cfg fairlock.Config) *fairlock
 	}
 	c, err := fairlock.New(rdb, cfg)
 	require.NoError(tb, err)
+	servers.Store(reflect.ValueOf(c).Pointer(), admin.New(rdb.(redis.UniversalClient), cfg.Namespace))
 	tb.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -108,14 +111,41 @@ type lockUnderTest struct {
 	acquire, try func(share string) acquire
 	do           func(ctx context.Context, share string, f func(context.Context) error) error
 	bounded      func(waiters int) lockUnderTest
-	inspectable
+	anyLock
 }
 
-// inspectable has the methods that all locks have in common.
-type inspectable interface {
-	Inspect(ctx context.Context) (fairlock.State, error)
+// anyLock is a Mutex, a Semaphore, a KeyedSemaphore or an RWMutex.
+type anyLock interface {
 	Resume(ctx context.Context, h fairlock.Handle) (*fairlock.Lease, error)
-	ForceRelease(ctx context.Context) (bool, error)
+}
+
+// servers has where the locks of each client are.
+var servers sync.Map // the address of the Client → *admin.Client
+
+// find returns how an operator finds a lock, which has no method that says it.
+func find(l anyLock) (*admin.Client, fairlock.ID) {
+	if test, ok := l.(lockUnderTest); ok {
+		l = test.anyLock
+	}
+	lock := reflect.ValueOf(l).FieldByName("lock").Elem()
+	server, _ := servers.Load(lock.FieldByName("client").Pointer())
+	kind, name := lock.FieldByName("kind").String(), lock.FieldByName("name").String()
+	return server.(*admin.Client), fairlock.ID{Kind: fairlock.Kind(kind), Name: name}
+}
+
+// release takes a lock by force.
+func release(t *testing.T, l anyLock) (held bool) {
+	t.Helper()
+	server, id := find(l)
+	held, err := server.ForceRelease(t.Context(), id)
+	require.NoError(t, err)
+	return held
+}
+
+func resize(t *testing.T, l anyLock, permits int) {
+	t.Helper()
+	server, id := find(l)
+	require.NoError(t, server.Resize(t.Context(), id, permits))
 }
 
 // locks make the locks under test: a mutex, a semaphore of five permits, a read-write lock, and a key of a keyed
@@ -130,7 +160,7 @@ var locks = []func(*fairlock.Client) lockUnderTest{
 func mutex(c *fairlock.Client, options ...fairlock.HoldOption) lockUnderTest {
 	m := c.Mutex("x", options...)
 	return lockUnderTest{
-		kind: "mutex", one: "1", all: "1", inspectable: m,
+		kind: "mutex", one: "1", all: "1", anyLock: m,
 		acquire: func(string) acquire { return m.Lock },
 		try:     func(string) acquire { return m.TryLock },
 		do:      func(ctx context.Context, _ string, f func(context.Context) error) error { return m.Do(ctx, f) },
@@ -148,7 +178,7 @@ func semaphore(c *fairlock.Client, options ...fairlock.HoldOption) lockUnderTest
 		return n
 	}
 	return lockUnderTest{
-		kind: "semaphore", one: "1", all: "5", inspectable: s,
+		kind: "semaphore", one: "1", all: "5", anyLock: s,
 		acquire: func(share string) acquire {
 			return func(ctx context.Context) (*fairlock.Lease, error) { return s.Acquire(ctx, permits(share)) }
 		},
@@ -173,7 +203,7 @@ func keyed(c *fairlock.Client, options ...fairlock.KeyOption) lockUnderTest {
 		return n
 	}
 	return lockUnderTest{
-		kind: "keyed", one: "1", all: "5", inspectable: s,
+		kind: "keyed", one: "1", all: "5", anyLock: s,
 		acquire: func(share string) acquire {
 			return func(ctx context.Context) (*fairlock.Lease, error) { return k.Acquire(ctx, permits(share)) }
 		},
@@ -190,7 +220,7 @@ func keyed(c *fairlock.Client, options ...fairlock.KeyOption) lockUnderTest {
 func rwMutex(c *fairlock.Client, options ...fairlock.Option) lockUnderTest {
 	m := c.RWMutex("x", options...)
 	return lockUnderTest{
-		kind: "rwmutex", one: "r", all: "w", inspectable: m,
+		kind: "rwmutex", one: "r", all: "w", anyLock: m,
 		acquire: func(share string) acquire { return map[string]acquire{"r": m.RLock, "w": m.Lock}[share] },
 		try:     func(share string) acquire { return map[string]acquire{"r": m.TryRLock, "w": m.TryLock}[share] },
 		do: func(ctx context.Context, share string, f func(context.Context) error) error {
@@ -269,7 +299,7 @@ func begin(t testing.TB, a acquire) *acquisition {
 }
 
 // join begins an acquisition that has to wait, and returns when it is queued.
-func join(t *testing.T, l inspectable, a acquire) *acquisition {
+func join(t *testing.T, l anyLock, a acquire) *acquisition {
 	t.Helper()
 	n := state(t, l).Waiting
 	q := begin(t, a)
@@ -293,15 +323,16 @@ func (q *acquisition) pending() bool {
 	}
 }
 
-func state(t testing.TB, l inspectable) fairlock.State {
+func state(t testing.TB, l anyLock) admin.State {
 	t.Helper()
-	s, err := l.Inspect(t.Context())
+	server, id := find(l)
+	s, err := server.Inspect(t.Context(), id, bounds.MaxInspected, bounds.MaxInspected)
 	require.NoError(t, err)
 	return s
 }
 
 // queued waits until so many wait.
-func queued(t *testing.T, l inspectable, n int) {
+func queued(t *testing.T, l anyLock, n int) {
 	t.Helper()
 	until(t, func() bool { return state(t, l).Waiting == n })
 }
@@ -328,7 +359,7 @@ func (j *journal) trace() *fairlock.Trace {
 		Ended: func(i fairlock.EndedInfo) {
 			note(i.Event, map[bool]string{true: "Released", false: "Lost"}[i.Err == nil], nothing)
 		},
-		Left:             func(i fairlock.LeftInfo) { note(i.Event, "Left", nothing) },
+		Abandoned:        func(i fairlock.AbandonedInfo) { note(i.Event, "Abandoned", nothing) },
 		NotificationLost: func(e fairlock.Event) { note(e, "NotificationLost", nothing) },
 	}
 }
@@ -435,9 +466,9 @@ func TestLock_ExclusionAndOrder(t *testing.T) {
 }
 
 // picture shows who holds, in the order of grants, and who waits: "a2 b1 | c3".
-func (l lockUnderTest) picture(s fairlock.State, names map[token.Token]string) string {
+func (l lockUnderTest) picture(s admin.State, names map[token.Token]string) string {
 	var all []string
-	slices.SortFunc(s.Holders, func(a, b fairlock.Holder) int { return int(a.Fence) - int(b.Fence) })
+	slices.SortFunc(s.Holders, func(a, b admin.Holder) int { return int(a.Fence) - int(b.Fence) })
 	for _, h := range s.Holders {
 		all = append(all, names[h.Token]+l.share(h.Weight, h.Writer))
 	}
@@ -683,17 +714,16 @@ func TestResume(t *testing.T) {
 		require.NoError(t, err)
 		assert.Greater(t, resumed.Fence(), lease.Fence())
 		assert.NotEqual(t, lease.Token(), resumed.Token())
-		i := slices.IndexFunc(state(t, l).Holders, func(h fairlock.Holder) bool { return h.Token == resumed.Token() })
+		i := slices.IndexFunc(state(t, l).Holders, func(h admin.Holder) bool { return h.Token == resumed.Token() })
 		require.GreaterOrEqual(t, i, 0)
-		assert.Equal(t, resumed.Handle(), state(t, l).Holders[i].Handle)
-		require.ErrorIs(t, lease.Renew(t.Context()), fairlock.ErrTaken)
+		require.ErrorIs(t, lease.Renew(t.Context()), fairlock.ErrRevoked)
 		require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrLost)
 		require.NoError(t, resumed.Renew(t.Context()))
 		_, err = l.Resume(t.Context(), fairlock.Handle(job))
 		require.ErrorIs(t, err, fairlock.ErrLost, "a handle serves once")
 		again, err := l.Resume(t.Context(), resumed.Handle())
 		require.NoError(t, err)
-		require.ErrorIs(t, resumed.Unlock(t.Context()), fairlock.ErrTaken)
+		require.ErrorIs(t, resumed.Unlock(t.Context()), fairlock.ErrRevoked)
 		unlock(t, again)
 		_, err = other.Resume(t.Context(), again.Handle())
 		require.ErrorIs(t, err, fairlock.ErrLost)
@@ -714,26 +744,22 @@ func TestForceRelease(t *testing.T) { eachKind(t, forceRelease) }
 func forceRelease(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
 	t.Helper()
 	l, operator := of(s.client(fairlock.Config{})), of(s.client(fairlock.Config{}))
-	held, err := operator.ForceRelease(t.Context())
-	require.NoError(t, err)
-	assert.False(t, held)
+	assert.False(t, release(t, operator))
 	leases := []*fairlock.Lease{hold(t, l.acquire(l.one))}
 	if l.kind != "mutex" {
 		leases = append(leases, hold(t, l.acquire(l.one)))
 	}
 	waiters := []*acquisition{join(t, l, l.acquire(l.all)), join(t, l, l.acquire(l.one))}
-	held, err = operator.ForceRelease(t.Context())
-	require.NoError(t, err)
-	assert.True(t, held)
+	assert.True(t, release(t, operator))
 	next := waiters[0].granted(t)
 	assert.True(t, waiters[1].pending())
 	for i, lease := range leases {
 		assert.Greater(t, next.Fence(), lease.Fence())
 		if i == 0 {
-			require.ErrorIs(t, lease.Renew(t.Context()), fairlock.ErrTaken)
-			require.ErrorIs(t, lease.Err(), fairlock.ErrTaken)
+			require.ErrorIs(t, lease.Renew(t.Context()), fairlock.ErrRevoked)
+			require.ErrorIs(t, lease.Err(), fairlock.ErrRevoked)
 		}
-		require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrTaken)
+		require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrRevoked)
 	}
 	require.NoError(t, next.Renew(t.Context()))
 	unlock(t, next)
@@ -751,8 +777,7 @@ func TestForceRelease_ManyHolders(t *testing.T) {
 	for range 1000 { // more than Redis keeps in one list, which one script would see
 		hold(t, x.RLock)
 	}
-	_, err := x.ForceRelease(t.Context())
-	require.NoError(t, err)
+	release(t, x)
 	unlock(t, hold(t, x.TryLock))
 }
 
@@ -776,7 +801,7 @@ func TestInspect(t *testing.T) {
 				clients := []lockUnderTest{c.of(s.client(fairlock.Config{Name: "a"})), c.of(s.client(fairlock.Config{Name: "z"}))}
 				l := clients[0]
 				st := state(t, l)
-				assert.Equal(t, fairlock.State{At: st.At, Permits: map[string]int{"mutex": 1}[l.kind]}, st)
+				assert.Equal(t, admin.State{ID: st.ID, At: st.At, Permits: map[string]int{"mutex": 1}[l.kind]}, st)
 				var leases []*fairlock.Lease
 				for i, share := range c.hold {
 					leases = append(leases, hold(t, clients[i%2].acquire(share)))
@@ -829,13 +854,12 @@ func TestTrace(t *testing.T) {
 		require.NoError(t, first.Renew(t.Context()))
 		unlock(t, first)
 		lease := second.granted(t)
-		_, err := l.ForceRelease(t.Context())
-		require.NoError(t, err)
+		release(t, l)
 		require.Error(t, lease.Renew(t.Context()))
 		require.NoError(t, c.Close())
 
 		want := map[string]int{}
-		for name, n := range map[string]int{"Queued": 2, "Granted": 2, "Renewed": 1, "Released": 1, "Left": 1, "Lost": 1} {
+		for name, n := range map[string]int{"Queued": 2, "Granted": 2, "Renewed": 1, "Released": 1, "Abandoned": 1, "Lost": 1} {
 			want[l.kind+" "+name] = n
 		}
 		// on a busy machine it may come late; package fairlock has its exact times
@@ -901,7 +925,7 @@ func TestHeldError_NamesAHolder(t *testing.T) {
 		require.ErrorIs(t, err, fairlock.ErrBusy)
 		var held *fairlock.HeldError
 		require.ErrorAs(t, err, &held)
-		assert.Equal(t, []any{fairlock.BusyLock, "web-3"}, []any{held.Busy, held.Holder})
+		assert.Equal(t, []any{fairlock.Held, "web-3"}, []any{held.Reason, held.Holder})
 		require.ErrorContains(t, err, "lock is busy (held by web-3)")
 
 		short, cancel := context.WithTimeout(t.Context(), 2*time.Second)
@@ -926,16 +950,17 @@ func TestSemaphore_Resize(t *testing.T) {
 	each(t, func(t *testing.T, s *server) {
 		c, ctx := s.client(timeless(t)), t.Context()
 		five, six := c.Semaphore("x", 5), c.Semaphore("x", 6)
-		require.NoError(t, five.Resize(ctx, 3))
+		resize(t, five, 3)
 		assert.Equal(t, 3, state(t, six).Permits)
 		var e *fairlock.CapacityError
 		_, err := six.Acquire(ctx, 4)
 		require.ErrorAs(t, err, &e)
 		assert.Equal(t, fairlock.CapacityError{Want: 4, Have: 3}, *e)
 		first, next := hold(t, permits(five, 3)), join(t, five, permits(six, 2))
-		require.NoError(t, six.Resize(ctx, 5))
+		resize(t, six, 5)
 		unlock(t, next.granted(t))
-		require.NoError(t, six.ResetSize(ctx))
+		server, id := find(six)
+		require.NoError(t, server.ResetSize(ctx, id))
 		assert.Equal(t, 5, state(t, six).Permits, "that the holder has brought")
 		unlock(t, first)
 		assert.Zero(t, state(t, five).Permits)
@@ -949,21 +974,21 @@ func TestSemaphore_Resize(t *testing.T) {
 func TestKeyedSemaphore(t *testing.T) {
 	each(t, func(t *testing.T, s *server) {
 		x := s.client(timeless(t)).KeyedSemaphore("x", 2)
-		of := func(k fairlock.SemaphoreKey) acquire {
+		of := func(k fairlock.Semaphore) acquire {
 			return func(ctx context.Context) (*fairlock.Lease, error) { return k.Acquire(ctx, 1) }
 		}
 		a, b := x.Key("A", fairlock.WithKeyLimit(1)), x.Key("B")
-		busy := func(k fairlock.SemaphoreKey, want fairlock.Busy) {
+		busy := func(k fairlock.Semaphore, want fairlock.BusyReason) {
 			t.Helper()
 			_, err := k.TryAcquire(t.Context(), 1)
 			var held *fairlock.HeldError
 			require.ErrorAs(t, err, &held)
-			assert.Equal(t, want, held.Busy)
+			assert.Equal(t, want, held.Reason)
 		}
 		first := hold(t, of(a))
-		busy(a, fairlock.BusyKey)
+		busy(a, fairlock.AtKeyLimit)
 		second := hold(t, of(b))
-		busy(b, fairlock.BusyLock)
+		busy(b, fairlock.Held)
 		var ofA, ofB []*acquisition
 		for range 2 {
 			ofA = append(ofA, join(t, x, of(a)))

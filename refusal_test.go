@@ -152,7 +152,7 @@ func campaign(t *testing.T, c *fairlock.Client) *candidate {
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
 	t.Cleanup(cancel)
 	e := &candidate{make(chan struct{}), cancel, make(chan error, 1)}
-	elector := leader.New(c, "lead", leader.Options{Logger: slog.New(slog.DiscardHandler)})
+	elector := leader.New(c, "lead", leader.Config{Logger: slog.New(slog.DiscardHandler)})
 	go func() {
 		e.ended <- elector.Run(ctx, func(ctx context.Context) error {
 			close(e.leads)

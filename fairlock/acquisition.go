@@ -67,7 +67,7 @@ func (l *lock) tryAcquire(caller context.Context, op string, weight int, input e
 		return nil, err
 	}
 	if held := l.heldBy(caller, weight); held != nil {
-		return nil, &HeldError{Busy: BusyLock, Holder: held.held.Token.Client(), Err: ErrBusy}
+		return nil, &HeldError{Reason: Held, Holder: held.held.Token.Client(), Err: ErrBusy}
 	}
 	a, err := l.begin(caller, l.terms(weight))
 	if err != nil {
@@ -87,8 +87,9 @@ func (l *lock) resume(caller context.Context, h Handle) (_ *Lease, err error) {
 	old, fence, input := h.parse()
 	terms := old.Terms()
 	if input == nil && l != nil {
-		same := (terms.Permits == 0) == (l.permits == 0) && (terms.Key == "") == (l.kind != KindKeyedSemaphore)
-		input = require(same, "handle", "is of another kind of lock")
+		same := (terms.Permits == 0) == (l.permits == 0) && (terms.Key == "") == (l.kind != KindKeyedSemaphore) &&
+			(l.key == "" || l.key == terms.Key)
+		input = require(same, "handle", "is of another kind of lock, or of another key")
 	}
 	if err := l.check(caller, input); err != nil {
 		return nil, err
@@ -181,7 +182,7 @@ func (a *acquisition) lease(g script.Grant) (*Lease, error) {
 func (a *acquisition) left(err error) error {
 	if err != nil {
 		waited := a.lock.client.cfg.Clock.Now().Sub(a.began)
-		emit(a.lock.client.cfg.Trace.Left, LeftInfo{Event: a.event, Wait: waited, Err: err, Queued: a.ticket != 0})
+		emit(a.lock.client.cfg.Trace.Abandoned, AbandonedInfo{Event: a.event, Wait: waited, Err: err, Queued: a.ticket != 0})
 	}
 	return err
 }
@@ -197,7 +198,7 @@ func (a *acquisition) takeOver(old token.Token, fence uint64) (lease *Lease, err
 		return err
 	})
 	if err == nil && g.Fence == 0 {
-		err = errs.LostBy(ErrTaken)
+		err = errs.LostBy(ErrRevoked)
 	}
 	if err == nil {
 		lease, err = a.lease(g)
@@ -223,17 +224,17 @@ func (l *lock) whyLeft(left wait.Step, tok token.Token) error {
 	default:
 		err = ErrBusy
 	}
-	holder, name := parse(reply.Holder)
+	holder, _ := token.Parse(reply.Holder) // zero if another program has written the key
 	named := errors.Is(err, ErrWaitTimeout) || errors.Is(err, ErrBusy) || errors.Is(err, context.DeadlineExceeded)
 	if left.Failure != nil {
 		err = &errs.Tried{Err: err, Failure: left.Failure, Lasted: l.client.cfg.Clock.Now().Sub(left.Failing)}
 	}
 	if named && !holder.IsZero() {
-		e := &HeldError{Busy: BusyLock, Holder: name, Err: err}
+		e := &HeldError{Reason: Held, Holder: holder.Client(), Err: err}
 		if reply.Outcome == script.Busy {
-			e.Busy, e.Free = Busy(reply.Why), max(reply.RetryAfter, 0)
+			e.Reason, e.Free = BusyReason(reply.Why), max(reply.RetryAfter, 0)
 		}
-		e.Released = e.Busy != BusyKey && holder.Terms().Flags&tokens.Released != 0
+		e.Released = e.Reason != AtKeyLimit && holder.Terms().Flags&tokens.Released != 0
 		err = e
 	}
 	return err

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/script"
@@ -397,4 +398,15 @@ func (r *recorder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 		}
 		return next(ctx, cmds)
 	}
+}
+
+// operator changes the locks of a server.
+func operator(s *fairlocktest.Server) *admin.Client { return admin.New(s.Link().Redis(), "") }
+
+// idX is the lock x of a kind.
+func idX(kind fairlock.Kind) fairlock.ID { return fairlock.ID{Kind: kind, Name: "x"} }
+
+// handleOf is the handle of a lease as another process may have it.
+func handleOf(h admin.Holder) fairlock.Handle {
+	return fairlock.Handle(fmt.Sprintf("%s/%d", h.Token.Text(), h.Fence))
 }

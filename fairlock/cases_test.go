@@ -25,14 +25,14 @@ func TestLease_LateAcquire(t *testing.T) {
 	bubbles(t, map[string]func(t *testing.T, s *fairlocktest.Server, l *fairlock.Lease){
 		"its lease has expired here": nil,
 		"its lease was taken": func(t *testing.T, s *fairlocktest.Server, l *fairlock.Lease) {
-			taken, err := s.Client(fairlock.Config{}).Mutex("x").ForceRelease(t.Context())
+			taken, err := operator(s).ForceRelease(t.Context(), idX(fairlock.KindMutex))
 			require.NoError(t, err)
 			require.True(t, taken)
-			require.ErrorIs(t, l.Renew(t.Context()), fairlock.ErrTaken)
+			require.ErrorIs(t, l.Renew(t.Context()), fairlock.ErrRevoked)
 		},
 		"Redis has lost its data": func(t *testing.T, s *fairlocktest.Server, l *fairlock.Lease) {
 			s.LoseData()
-			require.ErrorIs(t, l.Renew(t.Context()), fairlock.ErrTaken)
+			require.ErrorIs(t, l.Renew(t.Context()), fairlock.ErrRevoked)
 		},
 		"it was released": func(t *testing.T, _ *fairlocktest.Server, l *fairlock.Lease) { unlock(t, l) },
 	}, func(t *testing.T, s *fairlocktest.Server, _ string, ends func(*testing.T, *fairlocktest.Server, *fairlock.Lease)) {
@@ -181,10 +181,10 @@ func TestFailover_ForgottenRelease(t *testing.T) {
 		"nobody waited": nil,
 		"it was handed to a waiter that renews": func(t *testing.T, forgotten lease) {
 			<-forgotten.Done()
-			require.ErrorIs(t, forgotten.Err(), fairlock.ErrTaken)
+			require.ErrorIs(t, forgotten.Err(), fairlock.ErrRevoked)
 		},
 		"it was handed to a waiter that unlocks": func(t *testing.T, forgotten lease) {
-			require.ErrorIs(t, forgotten.Unlock(t.Context()), fairlock.ErrTaken)
+			require.ErrorIs(t, forgotten.Unlock(t.Context()), fairlock.ErrRevoked)
 		},
 	}, func(t *testing.T, s *fairlocktest.Server, _ string, ends func(*testing.T, lease)) {
 		cfg := fairlock.Config{WaiterTTL: 30 * time.Second}

@@ -135,15 +135,13 @@ func (c *Client) heldIn(ctx context.Context) bool {
 
 // newLock returns a lock with that number of permits; 0: a mutex.
 func newLock[O KeyOption](c *Client, kind Kind, name string, permits int, options []O) *lock {
-	s, invalid := with(c.cfg.Clock, settings{ttl: c.cfg.TTL, maxWaiters: c.cfg.MaxWaiters, share: 1}, options)
+	redis, _ := script.Of(c.calls, string(kind), c.cfg.Namespace, name)
+	l := &lock{client: c, kind: kind, name: name, permits: permits, redis: redis.WithFenceTTL(c.cfg.FenceTTL)}
+	s, invalid := with(l, settings{ttl: c.cfg.TTL, maxWaiters: c.cfg.MaxWaiters, share: 1}, options)
 	if kind == KindSemaphore || kind == KindKeyedSemaphore {
 		invalid = errors.Join(checkPermits(permits), invalid)
 	}
-	redis, _ := script.Of(c.calls, string(kind), c.cfg.Namespace, name)
-	l := &lock{
-		client: c, kind: kind, name: name, permits: permits, settings: s, redis: redis.WithFenceTTL(c.cfg.FenceTTL),
-		invalid: errors.Join(checkName(name), invalid),
-	}
+	l.settings, l.invalid = s, errors.Join(checkName(name), invalid)
 	l.wire()
 	return l
 }

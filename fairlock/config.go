@@ -31,7 +31,7 @@ type Config struct {
 	Namespace string
 	// Name is this client's readable id, 1 to 128 bytes of printable ASCII without spaces, by default
 	// "<host>-<pid>-<random>". It must be unique: two clients with one Name receive each other's notifications. Where the
-	// others reach a leader is leader.Options.Address.
+	// others reach a leader is leader.Config.Address.
 	Name string
 	// TTL is the length of a lease. If a holder crashes, the others wait for the rest of it. Default 10 s, at least 10 ms.
 	TTL time.Duration

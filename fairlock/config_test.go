@@ -168,7 +168,7 @@ func TestConfig_BadInputSendsNothing(t *testing.T) {
 			for _, lock := range []any{c.Mutex("x", option), c.Semaphore("x", 1, option), c.RWMutex("x", option)} {
 				check(field, lock, 1)
 			}
-			check(field, c.KeyedSemaphore("x", 1, option), 1)
+			check(field, c.KeyedSemaphore("x", 1, option), 1, "Resume")
 			check(field, c.KeyedSemaphore("x", 1).Key("A", option), 1)
 		}
 	}
@@ -177,11 +177,11 @@ func TestConfig_BadInputSendsNothing(t *testing.T) {
 		"Share":    {fairlock.WithShare(0), fairlock.WithShare(-1), fairlock.WithShare(bounds.MaxShare + 1)},
 	} {
 		for _, option := range bad {
-			check(field, c.KeyedSemaphore("x", 1, option), 1)
+			check(field, c.KeyedSemaphore("x", 1, option), 1, "Resume")
 			check(field, c.KeyedSemaphore("x", 1).Key("A", option), 1)
 		}
 	}
-	check("Share", c.KeyedSemaphore("x", 1, fairlock.WithShare(1)), 1)
+	check("Share", c.KeyedSemaphore("x", 1, fairlock.WithShare(1)), 1, "Resume")
 	for _, key := range []string{"", strings.Repeat("x", bounds.MaxKey+1)} {
 		check("key", c.KeyedSemaphore("x", 1).Key(key), 1)
 	}
@@ -191,31 +191,30 @@ func TestConfig_BadInputSendsNothing(t *testing.T) {
 		}
 	}
 	check("option", c.Mutex("x", fairlock.HoldOption(nil)), 1)
-	for _, lock := range []any{fairlock.Mutex{}, fairlock.Semaphore{}, fairlock.RWMutex{}, fairlock.KeyedSemaphore{},
-		fairlock.SemaphoreKey{}} {
+	check("lock", fairlock.KeyedSemaphore{}, 1, "Resume")
+	for _, lock := range []any{fairlock.Mutex{}, fairlock.Semaphore{}, fairlock.RWMutex{}} {
 		check("lock", lock, 1)
 	}
 	for _, name := range []string{"", strings.Repeat("x", bounds.MaxName+1)} {
-		for _, lock := range []any{c.Mutex(name), c.Semaphore(name, 1), c.RWMutex(name), c.KeyedSemaphore(name, 1),
+		for _, lock := range []any{c.Mutex(name), c.Semaphore(name, 1), c.RWMutex(name),
 			c.KeyedSemaphore(name, 1).Key("A")} {
 			check("name", lock, 1)
 		}
+		check("name", c.KeyedSemaphore(name, 1), 1, "Resume")
 	}
 	for _, permits := range []int{0, -1, math.MinInt, bounds.MaxPermits + 1, math.MaxInt} {
 		check("permits", c.Semaphore("x", permits), 1)
-		check("permits", c.KeyedSemaphore("x", permits), 1)
+		check("permits", c.KeyedSemaphore("x", permits), 1, "Resume")
 		_, err := c.Semaphore("x", permits).Acquire(t.Context(), 1)
 		assert.NotContains(t, err.Error(), "invalid n", "of a number that is none")
-		check("permits", c.KeyedSemaphore("x", 1), permits, "Resize")
-		check("permits", c.Semaphore("x", 1), permits, "Resize")
 	}
 	for _, n := range []int{0, -1, math.MinInt, bounds.MaxPermits + 1, math.MaxInt} {
 		check("n", c.Semaphore("x", 5), n, "Acquire", "TryAcquire", "Do", "TryDo")
-		check("n", c.KeyedSemaphore("x", 5).Key("A"), n)
+		check("n", c.KeyedSemaphore("x", 5).Key("A"), n, "Acquire", "TryAcquire", "Do", "TryDo")
 	}
-	check("n", c.KeyedSemaphore("x", 5).Key("A", fairlock.WithKeyLimit(2)), 3)
-	check("n", c.KeyedSemaphore("x", 2).Key("A", fairlock.WithKeyLimit(5)), 3)
-	check("n", c.KeyedSemaphore("x", 5, fairlock.WithKeyLimit(2)).Key("A"), 3)
+	check("n", c.KeyedSemaphore("x", 5).Key("A", fairlock.WithKeyLimit(2)), 3, "Acquire")
+	check("n", c.KeyedSemaphore("x", 2).Key("A", fairlock.WithKeyLimit(5)), 3, "Acquire")
+	check("n", c.KeyedSemaphore("x", 5, fairlock.WithKeyLimit(2)).Key("A"), 3, "Acquire")
 }
 
 func TestError_QuotesNames(t *testing.T) {

@@ -127,7 +127,7 @@ func TestCrash_ManyHolders(t *testing.T) {
 			client.Crash()
 			assert.Equal(t, 1001, s.RWMutex("x").State().Used)
 			if force {
-				_, err = s.Client(fairlock.Config{}).RWMutex("x").ForceRelease(t.Context())
+				_, err = operator(s).ForceRelease(t.Context(), idX(fairlock.KindRWMutex))
 				require.NoError(t, err)
 			} else {
 				pass(ttl)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/errs"
-	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 // Errors to branch on with errors.Is. Methods return them inside an *Error.
@@ -22,7 +21,7 @@ var (
 	// ErrReentrant means that a call would wait for a lease that its own ctx carries. The ctx comes from Do or
 	// Lease.Context. Nothing has been sent. Work that should wait for the end of the lease needs another ctx.
 	ErrReentrant = errors.New("this context already holds the lock")
-	// ErrLost means that a lease has ended before its holder ended it. It comes with ErrExpired, ErrTaken or
+	// ErrLost means that a lease has ended before its holder ended it. It comes with ErrExpired, ErrRevoked or
 	// ErrUnreachable.
 	ErrLost = errs.Lost
 	// ErrUnlocked is a lease's Err after Unlock.
@@ -31,9 +30,6 @@ var (
 	ErrDetached = errs.Detached
 	// ErrClosed means that the Client was closed, or that Shutdown was called.
 	ErrClosed = errs.Closed
-	// ErrNumber means that the key of a lock's numbers was written by another program or has a number above 2^53 - 2^40,
-	// or that a ticket is more than 407 days ahead. Nothing was written. If nobody uses the lock, delete the key.
-	ErrNumber = script.ErrNumber
 	// ErrInvalid means that an input is out of its bounds. A *FieldError says which. Nothing has been sent.
 	ErrInvalid = errors.New("invalid")
 )
@@ -43,9 +39,9 @@ var (
 	// ErrExpired means that this process was paused or had no CPU for too long. With ErrRefused it means that Redis
 	// refused the renewals.
 	ErrExpired = errs.Expired
-	// ErrTaken means that the lock was force-released or resumed, that its key was deleted or evicted, or that Redis lost
+	// ErrRevoked means that the lock was force-released or resumed, that its key was deleted or evicted, or that Redis lost
 	// its data.
-	ErrTaken = errs.Taken
+	ErrRevoked = errs.Revoked
 	// ErrRefused means that Redis, or a proxy before it, has replied with a refusal: a right is missing, the password has
 	// changed, the server is full. It is the error of a call that has neither a ticket nor a lease yet. Whoever has one
 	// goes on, and asks once a second. If a lease is lost or a ctx ends meanwhile, it comes with ErrExpired or with the
@@ -72,22 +68,22 @@ func (e *Error) Error() string {
 // Unwrap returns e.Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Busy says what a Try… would have to wait for.
-type Busy string
+// BusyReason says what a Try… would have to wait for.
+type BusyReason string
 
 // The reasons.
 const (
-	// BusyLock: the lock is held, or fewer permits are free than the call requests, whatever else is in the way
-	BusyLock Busy = "lock"
-	BusyKey  Busy = "key"  // the key of a KeyedSemaphore is at its limit
-	BusyTurn Busy = "turn" // enough is free, and others come first
+	// Held: the lock is held, or fewer permits are free than the call requests, whatever else is in the way
+	Held       BusyReason = "lock"
+	AtKeyLimit BusyReason = "key"  // the key of a KeyedSemaphore is at its limit
+	NotNext    BusyReason = "turn" // enough is free, and others come first
 )
 
 // HeldError is an ErrBusy, an ErrWaitTimeout or a context.DeadlineExceeded with the name of a holder.
 type HeldError struct {
-	Busy     Busy   // why a Try… was refused; BusyLock after a timeout
-	Holder   string // the Name of the client of a holder, whatever its key, from Redis's latest reply
-	Released bool   // the holder has released the lock, and its minimum hold is not over
+	Reason   BusyReason // why a Try… was refused; Held after a timeout
+	Holder   string     // the Name of the client of a holder, whatever its key, from Redis's latest reply
+	Released bool       // the holder has released the lock, and its minimum hold is not over
 	// after which a retry can succeed, if only minimum holds are in the way that end by themselves; 0: not known, because
 	// a lease that may be renewed or a waiter is in the way, or more than 200 holders
 	Free time.Duration
@@ -103,11 +99,11 @@ func (e *HeldError) Error() string {
 	case errors.As(e.Err, &outage):
 		return fmt.Sprintf("%v: Redis has not answered for %v: %v; held by %s until then", outage.Err,
 			outage.Lasted.Round(time.Millisecond), outage.Failure, e.Holder)
-	case e.Busy == BusyKey && e.Free > 0:
+	case e.Reason == AtKeyLimit && e.Free > 0:
 		return fmt.Sprintf("%v (the key is at its limit, free in %v)", e.Err, e.Free.Round(10*time.Millisecond))
-	case e.Busy == BusyKey:
+	case e.Reason == AtKeyLimit:
 		return fmt.Sprintf("%v (the key is at its limit)", e.Err)
-	case e.Busy == BusyTurn:
+	case e.Reason == NotNext:
 		return fmt.Sprintf("%v (others come first)", e.Err)
 	case !e.Released:
 		return fmt.Sprintf("%v (held by %s)", e.Err, e.Holder)
@@ -152,12 +148,12 @@ func (e *CapacityError) Error() string {
 
 // FieldError is an ErrInvalid that says which input is out of its bounds.
 type FieldError struct {
-	Field string // "TTL", "name", …
-	Bound string // the value and its bounds
+	Field  string // "TTL", "name", …
+	Reason string // the value and its bounds
 }
 
 // Error names the field and its bounds.
-func (e *FieldError) Error() string { return fmt.Sprintf("invalid %s: %s", e.Field, e.Bound) }
+func (e *FieldError) Error() string { return fmt.Sprintf("invalid %s: %s", e.Field, e.Reason) }
 
 // Is reports whether target is ErrInvalid.
 func (e *FieldError) Is(target error) bool { return target == ErrInvalid }

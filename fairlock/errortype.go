@@ -23,7 +23,7 @@ var errorTypes = []struct {
 	{ErrRefused, "refused"},
 	{ErrWaitTimeout, "wait_timeout"},
 	{ErrExpired, "expired"},
-	{ErrTaken, "taken"},
+	{ErrRevoked, "revoked"},
 	{ErrUnreachable, "unreachable"},
 	{context.DeadlineExceeded, "deadline_exceeded"},
 	{context.Canceled, "canceled"},
@@ -33,7 +33,7 @@ var errorTypes = []struct {
 }
 
 // ErrorType returns a short name of an error of this package, for a label of a metric: "invalid", "reentrant", "busy",
-// "queue_full", "wait_timeout", "refused", "expired", "taken", "unreachable", "deadline_exceeded", "canceled",
+// "queue_full", "wait_timeout", "refused", "expired", "revoked", "unreachable", "deadline_exceeded", "canceled",
 // "closed", "detached", "unlocked", "capacity" for a [*CapacityError], "broken" for another error of Redis, which
 // neither a retry nor an administrator cures, "_OTHER" for everything else, and "" for nil.
 func ErrorType(err error) string {

@@ -29,7 +29,7 @@ func TestErrorType(t *testing.T) {
 		{fairlock.ErrQueueFull, "queue_full"},
 		{&fairlock.HeldError{Err: fairlock.ErrWaitTimeout}, "wait_timeout"},
 		{fmt.Errorf("%w: %w", fairlock.ErrLost, fairlock.ErrExpired), "expired"},
-		{fmt.Errorf("%w: %w", fairlock.ErrLost, fairlock.ErrTaken), "taken"},
+		{fmt.Errorf("%w: %w", fairlock.ErrLost, fairlock.ErrRevoked), "revoked"},
 		{fmt.Errorf("%w: %w: %w", fairlock.ErrLost, fairlock.ErrUnreachable, context.DeadlineExceeded), "unreachable"},
 		{&fairlock.HeldError{Err: context.DeadlineExceeded}, "deadline_exceeded"},
 		{context.Canceled, "canceled"},

@@ -141,7 +141,7 @@ func (l *ledger) Write(fence uint64, line string) error {
 	return nil
 }
 
-// A holder that was paused, or whose lock was force-released, may not know yet that its lease has ended. The resource
+// A holder that was paused, or whose lock was taken over, may not know yet that its lease has ended. The resource
 // refuses its write.
 func ExampleLease_Fence() {
 	ctx := context.Background()
@@ -154,10 +154,7 @@ func ExampleLease_Fence() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if _, err := billing.ForceRelease(ctx); err != nil { // as an operator does
-		log.Fatal(err)
-	}
-	current, err := billing.Lock(ctx)
+	current, err := billing.Resume(ctx, old.Handle()) // as another process does
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -181,7 +178,7 @@ func ExampleLease_Context() {
 	work, cancel := lease.Context(ctx)
 	defer cancel()
 
-	if _, err := client.Mutex("billing").ForceRelease(ctx); err != nil {
+	if _, err := client.Mutex("billing").Resume(ctx, lease.Handle()); err != nil { // as another process does
 		log.Fatal(err)
 	}
 	_ = lease.Renew(ctx) // finds the loss now; the next renewal in the background would find it, too
@@ -293,9 +290,7 @@ func ExampleSemaphore_Acquire() {
 		}
 		fmt.Println("4 more:", small.Err() == nil)
 
-		state, err := memory.Inspect(ctx)
-		fmt.Printf("%d of %d in use\n", state.Used, state.Permits)
-		return errors.Join(err, small.Unlock(ctx))
+		return small.Unlock(ctx)
 	})
 	if err != nil {
 		log.Print(err)
@@ -303,5 +298,4 @@ func ExampleSemaphore_Acquire() {
 	// Output:
 	// 5 more: true
 	// 4 more: true
-	// 16 of 16 in use
 }

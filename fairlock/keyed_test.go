@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
 )
@@ -75,7 +76,7 @@ func (r *turns) order() string {
 	return strings.Join(keys, " ")
 }
 
-// doer is a SemaphoreKey or a Semaphore.
+// doer is a Semaphore, also of a key.
 type doer interface {
 	Do(ctx context.Context, n int, f func(ctx context.Context) error) error
 }
@@ -101,7 +102,7 @@ func (r *turns) ask(ctx context.Context, t *testing.T, k doer, key string, calls
 }
 
 // busyBy returns why a try is refused; "": it is not.
-func busyBy(t *testing.T, k fairlock.SemaphoreKey) fairlock.Busy {
+func busyBy(t *testing.T, k fairlock.Semaphore) fairlock.BusyReason {
 	t.Helper()
 	lease, err := k.TryAcquire(t.Context(), 1)
 	if err == nil {
@@ -111,7 +112,7 @@ func busyBy(t *testing.T, k fairlock.SemaphoreKey) fairlock.Busy {
 	var held *fairlock.HeldError
 	require.ErrorAs(t, err, &held)
 	require.ErrorIs(t, err, fairlock.ErrBusy)
-	return held.Busy
+	return held.Reason
 }
 
 // Case 1: a limit in all and one for each key. What is cancelled gives back, and so does what crashes. A busy try says
@@ -126,21 +127,20 @@ func TestKeyed_Limits(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		r := newTurns()
 		r.ask(ctx, t, a, "A", 4, 1, time.Hour)
-		assert.Equal(t, fairlock.BusyKey, busyBy(t, a))
+		assert.Equal(t, fairlock.AtKeyLimit, busyBy(t, a))
 		r.ask(ctx, t, a, "A", 6, 1, time.Hour)
 		assert.Equal(t, "A A A A", r.order())
-		assert.Equal(t, fairlock.BusyTurn, busyBy(t, gpu.Key("A")), "without a limit, others of its key come first")
+		assert.Equal(t, fairlock.NotNext, busyBy(t, gpu.Key("A")), "without a limit, others of its key come first")
 		for range 3 {
 			r.ask(ctx, t, gpu.Key("B"), "B", 1, 1, time.Hour)
 			r.ask(ctx, t, gpu.Key("C"), "C", 1, 1, time.Hour)
 		}
 		assert.Equal(t, "B C B C B C", r.order(), "at once")
-		assert.Equal(t, fairlock.BusyLock, busyBy(t, gpu.Key("B")))
+		assert.Equal(t, fairlock.Held, busyBy(t, gpu.Key("B")))
 
-		st, err := gpu.Inspect(t.Context())
-		require.NoError(t, err)
+		st := s.KeyedSemaphore("gpu", 10).State()
 		require.Len(t, st.Keys, 1)
-		assert.Equal(t, fairlock.KeyState{Key: "A", Held: 4, Waiting: 6, Limit: 4, Share: 1, Age: st.Keys[0].Age,
+		assert.Equal(t, admin.KeyState{Key: "A", Held: 4, Waiting: 6, Limit: 4, Share: 1, Age: st.Keys[0].Age,
 			AtLimit: true}, st.Keys[0])
 		assert.Equal(t, []string{"A", "A"}, []string{st.Holders[0].Key, st.Waiters[0].Key})
 
@@ -151,7 +151,7 @@ func TestKeyed_Limits(t *testing.T) {
 		s.AssertNothingLeft()
 
 		s.KeyedSemaphore("gpu", 10).Key("A").CrashHolding("dead", ttl)
-		assert.Equal(t, fairlock.BusyKey, busyBy(t, gpu.Key("A", fairlock.WithKeyLimit(1))))
+		assert.Equal(t, fairlock.AtKeyLimit, busyBy(t, gpu.Key("A", fairlock.WithKeyLimit(1))))
 		pass(ttl + time.Millisecond)
 		assert.Empty(t, busyBy(t, gpu.Key("A", fairlock.WithKeyLimit(1))))
 		s.AssertNothingLeft()
@@ -166,7 +166,7 @@ func TestKeyed_QueueFull(t *testing.T) {
 		a, b := gpu.Key("A", fairlock.WithMaxWaiters(2)), gpu.Key("B", fairlock.WithMaxWaiters(2))
 		r := newTurns()
 		ctx, cancel := context.WithCancel(t.Context())
-		full := func(k fairlock.SemaphoreKey) fairlock.QueueFullError {
+		full := func(k fairlock.Semaphore) fairlock.QueueFullError {
 			_, err := k.Acquire(t.Context(), 1)
 			var full *fairlock.QueueFullError
 			require.ErrorAs(t, err, &full)
@@ -426,17 +426,17 @@ func TestKeyed_Resize(t *testing.T) {
 			r.ask(ctx, t, x.Key(fmt.Sprint("k", i%4)), fmt.Sprint("k", i%4), 1, 1, time.Second+time.Duration(i)*time.Millisecond)
 		}
 		assert.Equal(t, 8, r.count(r.most))
-		require.NoError(t, x.Resize(ctx, 2))
+		require.NoError(t, operator(s).Resize(ctx, idX(fairlock.KindKeyedSemaphore), 2))
 		pass(1500 * time.Millisecond)
 		assert.Equal(t, 2, r.count(r.held))
 		_, err := x.Key("k0").Acquire(ctx, 3)
 		var capacity *fairlock.CapacityError
 		require.ErrorAs(t, err, &capacity)
 		assert.Equal(t, fairlock.CapacityError{Want: 3, Have: 2}, *capacity)
-		require.NoError(t, x.Resize(ctx, 5))
+		require.NoError(t, operator(s).Resize(ctx, idX(fairlock.KindKeyedSemaphore), 5))
 		synctest.Wait()
 		assert.Equal(t, 5, r.count(r.held))
-		require.NoError(t, x.ResetSize(ctx))
+		require.NoError(t, operator(s).ResetSize(ctx, idX(fairlock.KindKeyedSemaphore)))
 		synctest.Wait()
 		assert.Equal(t, 8, r.count(r.held))
 		cancel()
@@ -447,17 +447,15 @@ func TestKeyed_Resize(t *testing.T) {
 		r.ask(ctx, t, x.Key("A"), "A", 3, 1, time.Hour)
 		r.ask(ctx, t, small.KeyedSemaphore("x", 3).Key("B"), "B", 1, 1, time.Second)
 		r.ask(ctx, t, x.Key("C"), "C", 1, 1, time.Second)
-		st, err := x.Inspect(ctx)
-		require.NoError(t, err)
+		st := s.KeyedSemaphore("x", 8).State()
 		assert.Equal(t, []any{3, []int{8}, 3, 2}, []any{st.Permits, st.Others, st.Used, st.Waiting})
 
 		limited := c.KeyedSemaphore("y", 8)
 		r.ask(ctx, t, limited.Key("A"), "A", 2, 1, time.Hour)
 		r.ask(ctx, t, limited.Key("A", fairlock.WithKeyLimit(2)), "A", 1, 1, time.Second)
 		r.ask(ctx, t, limited.Key("A", fairlock.WithShare(5)), "A", 1, 1, time.Second)
-		st, err = limited.Inspect(ctx)
-		require.NoError(t, err)
-		assert.Equal(t, []fairlock.KeyState{{Key: "A", Held: 2, Waiting: 2, Limit: 2, Share: 1, AtLimit: true,
+		st = s.KeyedSemaphore("y", 8).State()
+		assert.Equal(t, []admin.KeyState{{Key: "A", Held: 2, Waiting: 2, Limit: 2, Share: 1, AtLimit: true,
 			Age: st.Keys[0].Age, Others: []int{0}}}, st.Keys)
 		cancel()
 		r.wg.Wait()
@@ -526,13 +524,12 @@ func TestKeyed_Resume(t *testing.T) {
 		lease, err = other.Resume(t.Context(), handle)
 		require.NoError(t, err)
 		unlock(t, lease)
-		st, err := x.Inspect(t.Context())
-		require.NoError(t, err)
+		st := s.KeyedSemaphore("x", 3).State()
 		require.Len(t, st.Holders, 1)
 		assert.Equal(t, []any{"A", true, 3}, []any{st.Holders[0].Key, st.Holders[0].Released, st.Permits})
-		assert.Equal(t, fairlock.BusyKey, busyBy(t, x.Key("A", fairlock.WithKeyLimit(1))))
+		assert.Equal(t, fairlock.AtKeyLimit, busyBy(t, x.Key("A", fairlock.WithKeyLimit(1))))
 		assert.Equal(t, "A", j.of("Granted")[0].info.(fairlock.GrantedInfo).Key)
-		taken, err := x.ForceRelease(t.Context())
+		taken, err := operator(s).ForceRelease(t.Context(), idX(fairlock.KindKeyedSemaphore))
 		require.NoError(t, err)
 		assert.True(t, taken)
 		s.AssertNothingLeft()

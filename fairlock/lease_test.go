@@ -296,16 +296,16 @@ func TestLease_TakenIsLostAtTheNextRenewal(t *testing.T) {
 		<-lease.Done()
 		assert.Equal(t, (ttl-safetyMargin(ttl))/3, time.Since(start))
 		require.ErrorIs(t, lease.Err(), fairlock.ErrLost)
-		require.ErrorIs(t, lease.Err(), fairlock.ErrTaken)
-		require.ErrorIs(t, lease.Renew(t.Context()), fairlock.ErrTaken)
-		require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrTaken)
+		require.ErrorIs(t, lease.Err(), fairlock.ErrRevoked)
+		require.ErrorIs(t, lease.Renew(t.Context()), fairlock.ErrRevoked)
+		require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrRevoked)
 
 		s.Miniredis.Del(key)
 		lease = hold(t, x.Lock)
 		take(s)
 		before, _ := s.Miniredis.Get(key)
 		for range 2 { // the second call returns the same
-			require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrTaken)
+			require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrRevoked)
 		}
 		after, _ := s.Miniredis.Get(key)
 		assert.Equal(t, before, after)
@@ -545,7 +545,7 @@ func TestRenew_GivesALaterLeaseBack(t *testing.T) {
 		require.Greater(t, reply.Fence, lease.Fence())
 		client.Link.DropNotifications()
 		next, start := begin(t.Context(), client.Mutex("x").Lock), time.Now()
-		require.ErrorIs(t, lease.Renew(t.Context()), fairlock.ErrTaken)
+		require.ErrorIs(t, lease.Renew(t.Context()), fairlock.ErrRevoked)
 		next.granted(t)
 		assert.Equal(t, start, next.at)
 	})
@@ -708,7 +708,7 @@ func TestUnlock_ConcurrentCallsAgree(t *testing.T) {
 			go func() { errs <- lease.Unlock(t.Context()) }()
 		}
 		for range 10 {
-			require.ErrorIs(t, <-errs, fairlock.ErrTaken)
+			require.ErrorIs(t, <-errs, fairlock.ErrRevoked)
 		}
 		assert.Len(t, j.of("Ended"), 2)
 	})
@@ -741,7 +741,7 @@ func TestUnlock_AgainAfterClose(t *testing.T) {
 		s.Miniredis.Del("fairlock:{taken}:lock")
 		for range 2 {
 			unlock(t, released)
-			require.ErrorIs(t, taken.Unlock(t.Context()), fairlock.ErrTaken)
+			require.ErrorIs(t, taken.Unlock(t.Context()), fairlock.ErrRevoked)
 			require.NoError(t, client.Close())
 			pass(ttl)
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"iter"
 
-	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/call"
 	"github.com/fairlock/fairlock-go/internal/errs"
 	"github.com/fairlock/fairlock-go/internal/hold"
@@ -17,7 +16,7 @@ import (
 )
 
 // lock is a lock as one client uses it, with its name, its keys in Redis and its settings. It is immutable. Mutex,
-// Semaphore, SemaphoreKey and RWMutex have a pointer to one, which is nil in their zero values.
+// Semaphore, KeyedSemaphore and RWMutex have a pointer to one, which is nil in their zero values.
 type lock struct {
 	client   *Client
 	kind     Kind
@@ -59,9 +58,13 @@ func (l *lock) wrap(op string, err error) error {
 
 // event returns the Event of an acquisition with a token, by a caller with that ctx.
 func (l *lock) event(ctx context.Context, t token.Token) Event {
+	weight, writer := t.Weight(), false
+	if l.kind == KindRWMutex {
+		weight, writer = 1, t.Weight() == tokens.WriterWeight
+	}
 	return Event{
-		Ctx: ctx, Namespace: l.client.cfg.Namespace, ID: ID{l.kind,
-			l.name}, Key: t.Terms().Key, Weight: t.Weight(), Token: t,
+		Ctx: ctx, Namespace: l.client.cfg.Namespace, ID: ID{l.kind, l.name}, Key: t.Terms().Key,
+		Weight: weight, Writer: writer, Token: t,
 	}
 }
 
@@ -172,79 +175,25 @@ func perform[T any](
 	return v, call.OrEnded(ctx, err)
 }
 
-func (l *lock) inspect(ctx context.Context) (State, error) {
-	return perform(ctx, l, "inspect", nil, func(ctx context.Context, _ task.Task) (s State, err error) {
+// snapshot reads the lock, with one holder at most.
+func (l *lock) snapshot(ctx context.Context) (script.Snapshot, error) {
+	return perform(ctx, l, "inspect", nil, func(ctx context.Context, _ task.Task) (s script.Snapshot, err error) {
 		err = l.client.calls.Briefly(ctx, func(ctx context.Context) (err error) {
-			s, err = readState(ctx, l.redis, bounds.MaxInspected, bounds.MaxInspected)
+			s, err = l.redis.Inspect(ctx, 1, 0)
 			return err
 		})
 		return s, err
 	})
 }
 
-// resize sets the number of permits for all clients; 0: the one that they bring counts again.
-func (l *lock) resize(ctx context.Context, op string, permits int, input error) error {
-	_, err := perform(ctx, l, op, input,
-		func(ctx context.Context, t task.Task) (h script.Handoff, err error) {
-			err = l.client.calls.Briefly(ctx, func(ctx context.Context) (err error) {
-				h, err = l.redis.Resize(ctx, permits)
-				l.handed(t, h)
-				return err
-			})
-			if err == nil {
-				l.client.cfg.Logger.InfoContext(ctx, "semaphore resized", "lock", l.name, "permits", permits)
-			}
-			return h, err
-		})
-	return err
-}
-
-// forceRelease takes the lock only from the holders that its first request saw: a reply may be lost, and the lock may
-// have another holder when the request is sent again.
-func (l *lock) forceRelease(ctx context.Context) (bool, error) {
-	return perform(ctx, l, "force-release", nil,
-		func(ctx context.Context, t task.Task) (taken bool, err error) {
-			var before script.Snapshot
-			err = l.client.calls.Briefly(ctx, func(ctx context.Context) (err error) {
-				before, err = l.redis.Inspect(ctx, 0, 0)
-				return err
-			})
-			// each request looks at some of the holders
-			for next, more := uint64(0), true; err == nil && more; more = next != 0 {
-				var h script.Handoff
-				ambiguous := false // also if an earlier attempt had no reply
-				err = l.client.calls.Briefly(ctx, func(ctx context.Context) (err error) {
-					h, err = l.redis.ForceRelease(ctx, before.Fence, next)
-					ambiguous = ambiguous || h.Ambiguous
-					l.handed(t, h)
-					return err
-				})
-				taken = taken || err == nil && (h.Released || ambiguous && before.Used > 0)
-				next = h.Next
-			}
-			if err == nil && taken {
-				l.client.cfg.Logger.InfoContext(ctx, "lock released by force", "lock", l.name)
-			}
-			return taken, err
-		})
-}
-
 // shared is what all kinds of locks have.
 type shared struct{ lock *lock }
 
 // Resume takes over the lease of a handle, with a new token, fence and handle, and with this lock's TTL and minimum
-// hold. Its old holder gets ErrLost at its next renewal. ErrTaken means that the lease has ended, or that the handle
+// hold. Its old holder gets ErrLost at its next renewal. ErrRevoked means that the lease has ended, or that the handle
 // was used before. After any other error, this client releases the lease if it was taken over, when Redis serves it and
 // the minimum hold is over. ctx bounds the request, 3 s at most.
 func (s shared) Resume(ctx context.Context, h Handle) (*Lease, error) { return s.lock.resume(ctx, h) }
-
-// Inspect returns the holders and the waiters of the lock. It changes nothing. ctx bounds the request, 3 s at most.
-func (s shared) Inspect(ctx context.Context) (State, error) { return s.lock.inspect(ctx) }
-
-// ForceRelease is for operators. It takes the lock from all holders, who learn of it at their next renewal, hands it to
-// the first waiters, and reports whether it was held. To take the permits of one holder, Resume its lease by
-// Holder.Handle, and Unlock it. ctx bounds each request, 3 s at most.
-func (s shared) ForceRelease(ctx context.Context) (bool, error) { return s.lock.forceRelease(ctx) }
 
 // LeaseFromContext returns the innermost lease of this lock that ctx carries, acquired through the same Client, and
 // false if there is none. ctx comes from Do or Lease.Context. The lease may have ended: its Err says so. The lease of a

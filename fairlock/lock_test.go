@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/bounds"
@@ -41,7 +42,7 @@ func TestDo_ReportsALossOnce(t *testing.T) {
 	}, func(t *testing.T, s *fairlocktest.Server, _ string, c example) {
 		m := s.Client(fairlock.Config{}).Mutex("x")
 		err := m.Do(t.Context(), func(ctx context.Context) error {
-			time.AfterFunc(time.Second, func() { _, _ = m.ForceRelease(context.WithoutCancel(ctx)) })
+			time.AfterFunc(time.Second, s.Mutex("x").ForceRelease)
 			return c.f(ctx)
 		})
 		require.EqualError(t, err, c.want)
@@ -84,7 +85,7 @@ func TestTryDo(t *testing.T) {
 			lock fairlocktest.Lock
 			try  func(context.Context, func(context.Context) error) error
 		}{
-			{"trydo", s.Mutex("x"), m.TryDo}, {"trydo", s.RWMutex("x"), rw.TryDo}, {"tryrdo", s.RWMutex("x"), rw.TryRDo},
+			{"trydo", s.Mutex("x"), m.TryDo}, {"trydo", s.RWMutex("x"), rw.TryDo},
 			{"trydo", s.Semaphore("x", 5), func(ctx context.Context,
 				f func(context.Context) error) error {
 				return sem.TryDo(ctx, 5, f)
@@ -132,12 +133,12 @@ func TestForceRelease_LostReplyTakesFromOneHolder(t *testing.T) {
 		first := hold(t, client.Mutex("x").Lock)
 		next := begin(t.Context(), client.Mutex("x").Lock)
 		behind := begin(t.Context(), client.Mutex("x").Lock)
-		released, err := operator.Mutex("x").ForceRelease(t.Context())
+		released, err := admin.New(operator.Redis, "").ForceRelease(t.Context(), idX(fairlock.KindMutex))
 		require.NoError(t, err)
 		assert.True(t, released)
 		lease := next.granted(t)
 		require.NoError(t, lease.Renew(t.Context()))
-		require.ErrorIs(t, first.Renew(t.Context()), fairlock.ErrTaken)
+		require.ErrorIs(t, first.Renew(t.Context()), fairlock.ErrRevoked)
 		assert.True(t, behind.pending())
 		unlock(t, lease)
 		unlock(t, behind.granted(t))
@@ -245,7 +246,7 @@ func TestInspect_RenewalsOfAHolder(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		c := s.Client(fairlock.Config{})
 		lease := hold(t, c.RWMutex("x").Lock)
-		holder := func(l fairlocktest.Lock) fairlock.Holder { return l.State().Holders[0] }
+		holder := func(l fairlocktest.Lock) admin.Holder { return l.State().Holders[0] }
 		pass(ttl - ttl/20)
 		h := holder(s.RWMutex("x"))
 		assert.Equal(t, []any{ttl - h.TTL, 0, ttl - ttl/20}, []any{h.Renewed, h.Missed, h.Age})
@@ -423,7 +424,7 @@ func TestLock_CauseThatIsAnErrorOfRedis(t *testing.T) {
 			time.AfterFunc(time.Second/2, func() { cancel(cause) }) // before a copy is sent
 			return ctx
 		}
-		_, err := client.Mutex("x").Inspect(ends())
+		_, err := client.Mutex("x").TryLock(ends())
 		require.ErrorIs(t, err, context.Canceled, cause)
 		require.ErrorIs(t, err, cause)
 		_, err = client.Mutex("x").Lock(ends())
@@ -436,7 +437,7 @@ func TestLock_CauseThatIsAnErrorOfRedis(t *testing.T) {
 		for _, r := range sent.requests() {
 			verbs = append(verbs, r.verb)
 		}
-		assert.Equal(t, []string{"inspect", "acquire", "leave"}, verbs)
+		assert.Equal(t, []string{"acquire", "acquire", "leave", "leave"}, verbs)
 	})
 }
 
@@ -502,8 +503,7 @@ func TestLock_Reentrant(t *testing.T) {
 		}
 		read := []call{
 			{"RLock", false, of(rw.RLock)}, {"RDo", false, func(ctx context.Context) error { return rw.RDo(ctx, nothing) }},
-			{"TryRLock", true, of(rw.TryRLock)}, {"TryRDo", true,
-				func(ctx context.Context) error { return rw.TryRDo(ctx, nothing) }},
+			{"TryRLock", true, of(rw.TryRLock)},
 		}
 		write := []call{
 			{"Lock", false, of(rw.Lock)}, {"Do", false, func(ctx context.Context) error { return rw.Do(ctx, nothing) }},

@@ -183,7 +183,7 @@ func TestMinHold_OthersSeeThatItWasReleased(t *testing.T) {
 		require.ErrorContains(t, err, "released by job, free in 3s")
 		st := s.Mutex("x").State()
 		assert.Equal(t, []any{"job", true}, []any{st.Holders[0].Client, st.Holders[0].Released})
-		taken, err := other.ForceRelease(t.Context())
+		taken, err := operator(s).ForceRelease(t.Context(), idX(fairlock.KindMutex))
 		require.NoError(t, err)
 		assert.True(t, taken)
 		s.Mutex("x").AssertFree()

@@ -1,14 +1,16 @@
 package fairlock
 
 import (
+	"context"
 	"errors"
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/bounds"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
 )
 
-// KeyOption is a setting of one [KeyedSemaphore] or [SemaphoreKey]. Of two equal options, the last counts. If one is
+// KeyOption is a setting of one [KeyedSemaphore] or of one of its keys. Of two equal options, the last counts. If one is
 // out of its bounds or nil, methods of the lock return an ErrInvalid.
 type KeyOption interface {
 	apply(s *settings)
@@ -67,23 +69,24 @@ func checkYear(field string, d time.Duration) error {
 //     WaiterTTL is the same for all locks of a client
 //  3. a test of what it does; a row in TestConfig_BadInputSendsNothing
 //  4. the table of limits in docs/concepts.md, and a line in the CHANGELOG
-func with[O KeyOption](clock Clock, s settings, options []O) (settings, error) {
+func with[O KeyOption](l *lock, s settings, options []O) (settings, error) {
 	for _, o := range options {
 		if any(o) == nil {
 			return s, &FieldError{"option", "must not be nil"}
 		}
 		o.apply(&s)
 		if own, ok := any(o).(insider); ok {
-			s.flags, s.address = own.Inside(clock)
+			s.flags, s.address = own.Inside(l.client.cfg.Clock, l.snapshot)
 		}
 	}
 	return s, s.check()
 }
 
 // insider is an option of package leader. It embeds an option of this package, sets flags of tokens and the address in
-// them, and is told the client's Clock. No other module can have one, because tokens.Flags is internal.
+// them, and gets the client's Clock and a function that reads the lock. No other module can have one, because
+// tokens.Flags is internal.
 type insider interface {
-	Inside(clock Clock) (flags tokens.Flags, address string)
+	Inside(clock Clock, read func(context.Context) (script.Snapshot, error)) (flags tokens.Flags, address string)
 }
 
 type option func(*settings)

@@ -62,7 +62,7 @@ func TestOutage_EveryRequestCounts(t *testing.T) {
 				end()
 				pass(time.Minute)
 				assert.Zero(t, client.Stats().OutageSince)
-				_, err := client.Mutex("x").Inspect(t.Context())
+				_, err := client.Mutex("other").TryLock(t.Context())
 				require.NoError(t, err)
 				lines := slices.DeleteFunc(log.lines, func(line string) bool { return !strings.Contains(line, "outage") })
 				require.Len(t, lines, 2, strings.Join(log.lines, ""))
@@ -135,13 +135,14 @@ func TestOutage_OfACluster(t *testing.T) {
 		}
 		s.Mutex("well").HoldAs("holder")
 		begin(t.Context(), client.Mutex("well").Lock) // with a heartbeat in each second
+		lease := hold(t, client.Mutex("away", fairlock.WithTTL(time.Hour)).Lock)
 		away.Store(true)
-		_, err = client.Mutex("away").Inspect(t.Context()) // for 3 s
+		_, err = lease.Waiting(t.Context()) // for 3 s
 		require.ErrorIs(t, err, fairlock.ErrUnreachable)
 		away.Store(false)
 		pass(20 * interval)
 		assert.NotZero(t, client.Stats().OutageSince)
-		_, err = client.Mutex("away").Inspect(t.Context())
+		_, err = lease.Waiting(t.Context())
 		require.NoError(t, err)
 		synctest.Wait()
 		assert.Zero(t, client.Stats().OutageSince)

@@ -65,8 +65,7 @@ func TestReload(t *testing.T) {
 		require.NoError(t, err)
 		defer client.Close()
 		defer link.Mend()
-		_, err = client.Mutex("x").Inspect(t.Context())
-		require.NoError(t, err)
+		lease := hold(t, client.Mutex("x", fairlock.WithTTL(time.Hour)).Lock)
 		c.fault(s, link)
 		defer s.Miniredis.SetError("")
 		ctx, cancel := context.WithTimeout(t.Context(), 2900*time.Millisecond)
@@ -74,7 +73,7 @@ func TestReload(t *testing.T) {
 		start := time.Now()
 		for ctx.Err() == nil {
 			request, cancel := context.WithTimeout(ctx, c.request)
-			if _, err := client.Mutex("x").Inspect(request); err == nil {
+			if _, err := lease.Waiting(request); err == nil {
 				time.Sleep(half)
 			}
 			cancel()

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/script"
@@ -63,8 +64,8 @@ func TestResize_UnderLoad(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		const ttl = time.Second
 		ctx, cancel := context.WithCancel(t.Context())
-		operator := s.Client(fairlock.Config{}).Semaphore("x", 1)
-		require.NoError(t, operator.Resize(ctx, 5))
+		operator, x := operator(s), idX(fairlock.KindSemaphore)
+		require.NoError(t, operator.Resize(ctx, x, 5))
 		var l load
 		defer func() { // also when it fails
 			cancel()
@@ -80,7 +81,7 @@ func TestResize_UnderLoad(t *testing.T) {
 		}
 		used := 0
 		for i, permits := range []int{5, 8, 2, 5} {
-			require.NoError(t, operator.Resize(ctx, permits))
+			require.NoError(t, operator.Resize(ctx, x, permits))
 			go clients[i].Crash()
 			watch(t, s, ttl+200*time.Millisecond, permits, &used)
 			assert.Equal(t, permits, watch(t, s, 2*time.Second, permits, &used), "all are used again")
@@ -161,8 +162,9 @@ func TestSemaphore_ASmallerNumberAtTheHead(t *testing.T) {
 //fairlock:promise Growing a semaphore: admits those that fit, in order, in its one request
 func TestResize_GrowingAdmitsAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		operator, client := s.Client(fairlock.Config{}), s.Client(fairlock.Config{})
-		sent, asked := record(operator), record(client)
+		other, client := s.Client(fairlock.Config{}), s.Client(fairlock.Config{})
+		operator := admin.New(other.Redis, "")
+		sent, asked := record(other), record(client)
 		sem := client.Semaphore("x", 5)
 		hold(t, permits(sem, 5))
 		two, three, one := begin(t.Context(), permits(sem, 2)), begin(t.Context(), permits(sem, 3)), begin(t.Context(),
@@ -170,14 +172,14 @@ func TestResize_GrowingAdmitsAtOnce(t *testing.T) {
 		pass(1500 * time.Millisecond)
 		sent.reset()
 		asked.reset()
-		require.NoError(t, operator.Semaphore("x", 1).Resize(t.Context(), 8))
+		require.NoError(t, operator.Resize(t.Context(), idX(fairlock.KindSemaphore), 8))
 		synctest.Wait()
 		two.granted(t)
 		require.True(t, three.pending())
 		require.True(t, one.pending(), "nobody overtakes")
 		require.Len(t, sent.requests(), 1)
 		require.Empty(t, asked.requests())
-		require.NoError(t, operator.Semaphore("x", 1).Resize(t.Context(), 11))
+		require.NoError(t, operator.Resize(t.Context(), idX(fairlock.KindSemaphore), 11))
 		synctest.Wait()
 		three.granted(t)
 		one.granted(t)
@@ -196,7 +198,7 @@ func TestResize_GrowingAdmitsMany(t *testing.T) {
 			waiters = append(waiters, begin(t.Context(), permits(sem, 1)))
 		}
 		at := time.Now()
-		require.NoError(t, s.Client(fairlock.Config{}).Semaphore("x", 1).Resize(t.Context(), n+1))
+		require.NoError(t, operator(s).Resize(t.Context(), idX(fairlock.KindSemaphore), n+1))
 		for _, w := range waiters {
 			w.granted(t)
 			require.Equal(t, at, w.at)
@@ -218,7 +220,7 @@ func TestResize_ShrinkingRefusesTheFirstWaiter(t *testing.T) {
 		three := begin(t.Context(), permits(other.Semaphore("x", 5), 3))
 		last := begin(t.Context(), permits(client.Semaphore("x", 5), 1))
 		pass(1300 * time.Millisecond)
-		require.NoError(t, other.Semaphore("x", 9).Resize(t.Context(), 2))
+		require.NoError(t, operator(s).Resize(t.Context(), idX(fairlock.KindSemaphore), 2))
 		pass(interval)
 		require.False(t, four.pending())
 		var e *fairlock.CapacityError
@@ -245,19 +247,18 @@ func TestResize_ShrinkingRefusesTheFirstWaiter(t *testing.T) {
 //
 //fairlock:promise A resized number: counts until ResetSize, or until Redis loses it
 func TestResize_Ends(t *testing.T) {
-	bubbles(t, map[string]func(*testing.T, *fairlocktest.Server, fairlock.Semaphore){
-		"reset": func(t *testing.T, _ *fairlocktest.Server, sem fairlock.Semaphore) {
-			require.NoError(t, sem.ResetSize(t.Context()))
-			require.NoError(t, sem.ResetSize(t.Context()), "there is nothing to reset")
+	bubbles(t, map[string]func(*testing.T, *fairlocktest.Server){
+		"reset": func(t *testing.T, s *fairlocktest.Server) {
+			require.NoError(t, operator(s).ResetSize(t.Context(), idX(fairlock.KindSemaphore)))
+			require.NoError(t, operator(s).ResetSize(t.Context(), idX(fairlock.KindSemaphore)), "there is nothing to reset")
 		},
-		"its key is lost": func(t *testing.T, s *fairlocktest.Server, _ fairlock.Semaphore) {
+		"its key is lost": func(t *testing.T, s *fairlocktest.Server) {
 			require.True(t, s.Miniredis.Del(script.KeysOf("semaphore", script.DefaultNamespace, "x").Part("resized")))
 		},
-	}, func(t *testing.T, s *fairlocktest.Server, _ string, end func(*testing.T, *fairlocktest.Server,
-		fairlock.Semaphore)) {
+	}, func(t *testing.T, s *fairlocktest.Server, _ string, end func(*testing.T, *fairlocktest.Server)) {
 		c := s.Client(fairlock.Config{})
 		five, six := c.Semaphore("x", 5), c.Semaphore("x", 6)
-		require.NoError(t, five.Resize(t.Context(), 3))
+		require.NoError(t, operator(s).Resize(t.Context(), idX(fairlock.KindSemaphore), 3))
 		pass(24 * time.Hour)
 		held := hold(t, permits(five, 2))
 		next := begin(t.Context(), permits(six, 4))
@@ -266,7 +267,7 @@ func TestResize_Ends(t *testing.T) {
 		require.False(t, next.pending())
 		require.ErrorAs(t, next.err, &e)
 		require.EqualError(t, e, "semaphore was resized to 3 permits, 4 are wanted")
-		end(t, s, five)
+		end(t, s)
 		unlock(t, hold(t, permits(six, 4)))
 		unlock(t, hold(t, permits(five, 3)))
 		unlock(t, held)

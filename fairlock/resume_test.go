@@ -34,7 +34,7 @@ func TestResume_OneOfSeveralHasTheLease(t *testing.T) {
 				if <-q.done; q.err == nil {
 					held(q.lease)
 				} else {
-					require.ErrorIs(t, q.err, fairlock.ErrTaken)
+					require.ErrorIs(t, q.err, fairlock.ErrRevoked)
 				}
 			}
 		},
@@ -46,7 +46,7 @@ func TestResume_OneOfSeveralHasTheLease(t *testing.T) {
 				if verbOf(cmd) == "resume" && first {
 					first = false
 					_, err := other.Mutex("x").Resume(context.Background(), lease.Handle())
-					assert.ErrorIs(t, err, fairlock.ErrTaken)
+					assert.ErrorIs(t, err, fairlock.ErrRevoked)
 					cmd.SetErr(errSentAgain)
 				}
 			})
@@ -101,7 +101,7 @@ func TestResume_GivesUp(t *testing.T) {
 		pass(ttl)
 		s.Mutex("x").AssertFree()
 		_, err = client.Mutex("x").Resume(t.Context(), handle)
-		require.ErrorIs(t, err, fairlock.ErrTaken)
+		require.ErrorIs(t, err, fairlock.ErrRevoked)
 	})
 }
 
@@ -138,7 +138,7 @@ func TestResume_Handles(t *testing.T) {
 		_, err := client.Semaphore("x", 2).Resume(t.Context(), mutex.Handle())
 		require.ErrorIs(t, err, fairlock.ErrInvalid)
 		assert.Empty(t, sent.requests())
-		assert.Equal(t, mutex.Handle(), s.Mutex("x").State().Holders[0].Handle)
+		assert.Equal(t, mutex.Handle(), handleOf(s.Mutex("x").State().Holders[0]))
 
 		secret := string(mutex.Handle())[8:30]
 		for _, text := range []string{fmt.Sprint(mutex.Handle()), fmt.Sprintf("%v %s %q %x %#v", mutex.Handle(),
@@ -157,10 +157,10 @@ func TestResume_OfARest(t *testing.T) {
 		lease := hold(t, permits(sem, 1))
 		unlock(t, lease)
 		_, err := sem.Resume(t.Context(), lease.Handle())
-		require.ErrorIs(t, err, fairlock.ErrTaken)
+		require.ErrorIs(t, err, fairlock.ErrRevoked)
 		assert.True(t, s.Semaphore("x", 2).State().Holders[0].Released)
 		rest, err := s.Client(fairlock.Config{}).Semaphore("x", 2).Resume(t.Context(),
-			s.Semaphore("x", 2).State().Holders[0].Handle)
+			handleOf(s.Semaphore("x", 2).State().Holders[0]))
 		require.NoError(t, err)
 		unlock(t, rest)
 		s.Semaphore("x", 2).AssertFree()

@@ -50,8 +50,3 @@ func (m RWMutex) RDo(ctx context.Context, f func(ctx context.Context) error) err
 func (m RWMutex) TryDo(ctx context.Context, f func(ctx context.Context) error) error {
 	return m.lock.tryDo(ctx, "trydo", tokens.WriterWeight, nil, f)
 }
-
-// TryRDo runs f while it holds the lock for reading, as Mutex.TryDo does, with Op "tryrdo".
-func (m RWMutex) TryRDo(ctx context.Context, f func(ctx context.Context) error) error {
-	return m.lock.tryDo(ctx, "tryrdo", 1, nil, f)
-}

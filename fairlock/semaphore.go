@@ -6,7 +6,8 @@ import (
 	"github.com/fairlock/fairlock-go/internal/bounds"
 )
 
-// Semaphore has a number of permits. Each holder has one or more of them.
+// Semaphore has a number of permits. Each holder has one or more of them. It is made by Client.Semaphore, or by
+// KeyedSemaphore.Key for one key.
 type Semaphore struct{ shared }
 
 // Semaphore returns the semaphore with that name and number of permits, 1 to 2^30. Otherwise it is like Client.Mutex.
@@ -19,13 +20,16 @@ func (c *Client) Semaphore(name string, permits int, options ...HoldOption) Sema
 
 // Acquire waits in order until n permits are granted, from 1 to the semaphore's number, and returns one lease on all of
 // them. The errors are those of Mutex.Lock, and a *CapacityError if the semaphore was resized to fewer. There is no
-// ErrReentrant, because a holder may acquire more permits. Two that do so can deadlock until ctx ends.
+// ErrReentrant, because a holder may acquire more permits. Two that do so can deadlock until ctx ends. Of a key,
+// n is also at most the key limit, and a *QueueFullError says whether the queue of the lock or the line of the key is
+// full.
 func (s Semaphore) Acquire(ctx context.Context, n int) (*Lease, error) {
 	return s.lock.acquire(ctx, "acquire", n, s.check(n))
 }
 
 // TryAcquire returns the lease if n permits are free and nobody waits. Otherwise it is like Mutex.TryLock, or returns a
-// *CapacityError.
+// *CapacityError. Of a key, it returns the lease if n permits are free, nobody of the key waits, the key has room below
+// its limit, and no other key comes first.
 func (s Semaphore) TryAcquire(ctx context.Context, n int) (*Lease, error) {
 	return s.lock.tryAcquire(ctx, "tryacquire", n, s.check(n))
 }
@@ -40,28 +44,17 @@ func (s Semaphore) TryDo(ctx context.Context, n int, f func(ctx context.Context)
 	return s.lock.tryDo(ctx, "trydo", n, s.check(n), f)
 }
 
-// Resize is for operators. It sets the number of permits for all users of the semaphore until ResetSize, whatever
-// number their requests bring. Redis keeps it without an expiry. Waiters that fit are granted permits at once, in
-// order. Holders keep theirs. A waiter for more than there are gets a *CapacityError when it is the head of the queue,
-// by its next heartbeat. A request for more than its own number stays an ErrInvalid, also if Resize has set more: give
-// the semaphore a larger number for that. ctx bounds the request, 3 s at most. After an error the number may have been
-// set, and Resize can be called again.
-func (s Semaphore) Resize(ctx context.Context, permits int) error {
-	return s.lock.resize(ctx, "resize", permits, checkPermits(permits))
-}
-
-// ResetSize undoes Resize, so that the number that each request brings counts again.
-func (s Semaphore) ResetSize(ctx context.Context) error {
-	return s.lock.resize(ctx, "resetsize", 0, nil)
-}
-
-// check returns an error unless n is at most the number that this client brings. Redis knows whether the semaphore was
-// resized.
+// check returns an error unless n is at most what this client says that there is, of the whole and for the key. Redis
+// knows whether the semaphore was resized.
 func (s Semaphore) check(n int) error {
 	if s.lock == nil || s.lock.permits < 1 {
 		return nil // that is an error of its own
 	}
-	return require(n >= 1 && n <= s.lock.permits, "n", "%d permits requested, the semaphore has %d", n, s.lock.permits)
+	most, whose := s.lock.permits, "the semaphore has"
+	if limit := s.lock.settings.keyLimit; limit > 0 && limit < most {
+		most, whose = limit, "key limit is"
+	}
+	return require(n >= 1 && n <= most, "n", "%d permits requested, %s %d", n, whose, most)
 }
 
 func checkPermits(permits int) error {

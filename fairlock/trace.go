@@ -10,12 +10,12 @@ import (
 // Trace is a set of callbacks. Each may be nil. A callback delays the event, so it should be quick. Several goroutines
 // may call one at once. A callback must not call the Client's Close or Shutdown, which wait for it.
 //
-// Queued, Left and Granted run in the goroutine of their caller, and so does the Ended of an Unlock, and of a loss that
+// Queued, Abandoned and Granted run in the goroutine of their caller, and so does the Ended of an Unlock, and of a loss that
 // a method of the lease or of its ctx has found. A panic there reaches the caller: the lease is given back, and the
 // waiter leaves. All others run in goroutines of the Client, where a panic ends the process. The same holds for the
 // Logger.
 //
-// The events balance. Each call of Lock, Try…, Do or Resume gives exactly one of Granted and Left, with one Queued
+// The events balance. Each call of Lock, Try…, Do or Resume gives exactly one of Granted and Abandoned, with one Queued
 // before it if it has joined the queue. One Ended follows each Granted, after that has returned. A call that cannot
 // send a request (bad input, a ctx that has ended, a closed Client, ErrReentrant) gives no event. Only a panic of a
 // callback or a go-redis hook breaks the balance.
@@ -25,7 +25,7 @@ type Trace struct {
 	Granted          func(GrantedInfo)      // a lease begins, also by Resume
 	Renewed          func(RenewedInfo)      // a renewal has succeeded, or failed, and others follow until the deadline
 	Ended            func(EndedInfo)        // a lease has ended; after Unlock, once its outcome is known
-	Left             func(LeftInfo)         // an acquisition ends without a lease, also a Try… that finds the lock busy
+	Abandoned        func(AbandonedInfo)    // an acquisition ends without a lease, also a Try… that finds the lock busy
 	NotificationLost func(Event)            // a heartbeat finds a grant of which the waiter was not notified
 	Subscription     func(SubscriptionInfo) // the subscription for notifications has come up, or has broken
 }
@@ -36,7 +36,8 @@ type Event struct {
 	Namespace string          // Config.Namespace
 	ID                        // the lock
 	Key       string          // of a KeyedSemaphore; "" of another lock
-	Weight    int             // number of permits; 1 for a mutex and for a reader, 1 << 30 for a writer
+	Weight    int             // number of permits; 1 except for semaphores
+	Writer    bool            // for an RWMutex, for writing
 	Token     token.Token
 }
 
@@ -74,8 +75,8 @@ type EndedInfo struct {
 	Err   error
 }
 
-// LeftInfo is about an acquisition that has ended without a lease.
-type LeftInfo struct {
+// AbandonedInfo is about an acquisition that has ended without a lease.
+type AbandonedInfo struct {
 	Event
 	Wait   time.Duration
 	Err    error
@@ -100,7 +101,7 @@ func JoinTraces(a, b *Trace) *Trace {
 		Granted:          join(a.Granted, b.Granted),
 		Renewed:          join(a.Renewed, b.Renewed),
 		Ended:            join(a.Ended, b.Ended),
-		Left:             join(a.Left, b.Left),
+		Abandoned:        join(a.Abandoned, b.Abandoned),
 		NotificationLost: join(a.NotificationLost, b.NotificationLost),
 		Subscription:     join(a.Subscription, b.Subscription),
 	}

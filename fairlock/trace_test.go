@@ -19,7 +19,7 @@ import (
 	"github.com/fairlock/fairlock-go/internal/bounds"
 )
 
-// life returns what Trace has told of acquisitions and leases, as "Granted queued" or "Left lock is busy". It checks
+// life returns what Trace has told of acquisitions and leases, as "Granted queued" or "Abandoned lock is busy". It checks
 // that each event has the caller's ctx.
 func (j *journal) life(t *testing.T) (all []string) {
 	t.Helper()
@@ -31,7 +31,7 @@ func (j *journal) life(t *testing.T) (all []string) {
 		is := func(name string, is bool) string { return map[bool]string{true: " " + name}[is] }
 		why := func(err error) string {
 			for _, reason := range []error{
-				fairlock.ErrExpired, fairlock.ErrUnreachable, fairlock.ErrTaken, fairlock.ErrBusy, fairlock.ErrClosed,
+				fairlock.ErrExpired, fairlock.ErrUnreachable, fairlock.ErrRevoked, fairlock.ErrBusy, fairlock.ErrClosed,
 				fairlock.ErrQueueFull, context.Canceled,
 			} {
 				if errors.Is(err, reason) {
@@ -50,7 +50,7 @@ func (j *journal) life(t *testing.T) (all []string) {
 		case fairlock.GrantedInfo:
 			event = i.Event
 			text(is("queued", i.Queued))
-		case fairlock.LeftInfo:
+		case fairlock.AbandonedInfo:
 			event = i.Event
 			text(is("queued", i.Queued), why(i.Err))
 		case fairlock.EndedInfo:
@@ -97,7 +97,7 @@ func TestTrace_Balances(t *testing.T) {
 			q := begin(ctx, w.m.Lock)
 			cancel()
 			<-q.done
-		}, []string{"Queued", "Left queued (context canceled)"}},
+		}, []string{"Queued", "Abandoned queued (context canceled)"}},
 		"ctx ends before the first reply": {func(t *testing.T, w world) {
 			w.client.Link.Hang()
 			ctx, cancel := context.WithCancel(w.ctx)
@@ -107,34 +107,34 @@ func TestTrace_Balances(t *testing.T) {
 			w.client.Link.Mend()
 			pass(time.Second)
 			w.s.Mutex("x").AssertFree()
-		}, []string{"Left (context canceled)"}},
+		}, []string{"Abandoned (context canceled)"}},
 		"busy": {func(t *testing.T, w world) {
 			w.s.Mutex("x").HoldAs("holder")
 			_, err := w.m.TryLock(w.ctx)
 			require.ErrorIs(t, err, fairlock.ErrBusy)
-		}, []string{"Left (lock is busy)"}},
+		}, []string{"Abandoned (lock is busy)"}},
 		"the queue is full": {func(t *testing.T, w world) {
 			w.s.Mutex("x").HoldAs("holder")
 			w.s.Mutex("x").CrashQueued("other", time.Minute)
 			_, err := w.client.Mutex("x", fairlock.WithMaxWaiters(1)).Lock(w.ctx)
 			require.ErrorIs(t, err, fairlock.ErrQueueFull)
-		}, []string{"Left (queue is full)"}},
+		}, []string{"Abandoned (queue is full)"}},
 		"a grant that comes too late": {func(t *testing.T, w world) {
 			w.client.Link.Delay(0, bounds.MinTTL)
 			_, err := w.client.Mutex("x", fairlock.WithTTL(bounds.MinTTL)).TryLock(w.ctx)
 			require.ErrorIs(t, err, fairlock.ErrLost)
-		}, []string{"Left (lease expired)"}},
+		}, []string{"Abandoned (lease expired)"}},
 		"taken": {func(t *testing.T, w world) {
 			lease := hold(t, func(context.Context) (*fairlock.Lease, error) { return w.m.Lock(w.ctx) })
 			w.s.Mutex("x").ForceRelease()
-			require.ErrorIs(t, lease.Renew(w.ctx), fairlock.ErrTaken)
-			require.ErrorIs(t, lease.Unlock(w.ctx), fairlock.ErrTaken)
+			require.ErrorIs(t, lease.Renew(w.ctx), fairlock.ErrRevoked)
+			require.ErrorIs(t, lease.Unlock(w.ctx), fairlock.ErrRevoked)
 		}, []string{"Granted", "Ended (no longer the owner)"}},
 		"Unlock finds that it is taken": {func(t *testing.T, w world) {
 			lease := hold(t, func(context.Context) (*fairlock.Lease, error) { return w.m.Lock(w.ctx) })
 			w.s.Mutex("x").ForceRelease()
 			for range 2 {
-				require.ErrorIs(t, lease.Unlock(w.ctx), fairlock.ErrTaken)
+				require.ErrorIs(t, lease.Unlock(w.ctx), fairlock.ErrRevoked)
 			}
 		}, []string{"Granted", "Ended (no longer the owner)"}},
 		"Unlock fails, and is called again": {func(t *testing.T, w world) {
@@ -171,15 +171,15 @@ func TestTrace_Balances(t *testing.T) {
 			require.NoError(t, w.client.Close())
 			<-q.done
 			require.ErrorIs(t, lease.Unlock(w.ctx), fairlock.ErrClosed)
-		}, []string{"Granted", "Queued", "Ended (client is closed)", "Left queued (client is closed)"}},
+		}, []string{"Granted", "Queued", "Ended (client is closed)", "Abandoned queued (client is closed)"}},
 		"resumed": {func(t *testing.T, w world) {
 			held := w.s.Mutex("x").HoldAs("holder")
 			lease, err := w.m.Resume(w.ctx, held.Handle())
 			require.NoError(t, err)
 			unlock(t, lease)
 			_, err = w.m.Resume(w.ctx, held.Handle())
-			require.ErrorIs(t, err, fairlock.ErrTaken)
-		}, []string{"Granted", "Ended", "Left (no longer the owner)"}},
+			require.ErrorIs(t, err, fairlock.ErrRevoked)
+		}, []string{"Granted", "Ended", "Abandoned (no longer the owner)"}},
 		"refused": {func(t *testing.T, w world) {
 			ended, cancel := context.WithCancel(w.ctx)
 			cancel()

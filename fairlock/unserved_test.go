@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/call"
@@ -67,17 +68,12 @@ func tries(c *fairlocktest.Client, l *fairlock.Lease) map[string]func(context.Co
 			error) {
 			return c.Semaphore("x", 2).TryAcquire(ctx, 1)
 		}),
-		"TryDo":   func(ctx context.Context) error { return c.Mutex("x").TryDo(ctx, nothing) },
-		"TryRDo":  func(ctx context.Context) error { return c.RWMutex("x").TryRDo(ctx, nothing) },
-		"Inspect": func(ctx context.Context) error { _, err := c.Mutex("x").Inspect(ctx); return err },
+		"TryDo": func(ctx context.Context) error { return c.Mutex("x").TryDo(ctx, nothing) },
 		"Resume": first(func(ctx context.Context) (*fairlock.Lease,
 			error) {
 			return c.Mutex("x").Resume(ctx, l.Handle())
 		}),
-		"Resize":       func(ctx context.Context) error { return c.Semaphore("x", 2).Resize(ctx, 3) },
-		"ResetSize":    func(ctx context.Context) error { return c.Semaphore("x", 2).ResetSize(ctx) },
-		"Waiting":      func(ctx context.Context) error { _, err := l.Waiting(ctx); return err },
-		"ForceRelease": func(ctx context.Context) error { _, err := c.Mutex("x").ForceRelease(ctx); return err },
+		"Waiting": func(ctx context.Context) error { _, err := l.Waiting(ctx); return err },
 	}
 }
 
@@ -128,8 +124,7 @@ func TestUnserved_FirstRequestWaits(t *testing.T) {
 	bubbles(t, unserved, func(t *testing.T, s *fairlocktest.Server, _ string,
 		fault func(*fairlocktest.Server, *fairlocktest.Client) func()) {
 		client := s.Client(fairlock.Config{})
-		_, err := client.Mutex("warm").Inspect(t.Context())
-		require.NoError(t, err)
+		unlock(t, hold(t, client.Mutex("warm").TryLock))
 		end := fault(s, client)
 		all := map[string]*acquisition{}
 		for kind, wait := range waits(client, "x") {
@@ -192,7 +187,7 @@ func TestUnserved_WrongAddress(t *testing.T) {
 // Calls that do not wait for the lock try for 3 s to reach Redis, whether a server answers or not. They succeed if
 // Redis serves them meanwhile.
 //
-//fairlock:fault Redis does not serve a call that does not wait for the lock (Try…, Inspect, Waiting, Resume, ForceRelease, Resize, ResetSize): it tries for 3 s
+//fairlock:fault Redis does not serve a call that does not wait for the lock (Try…, Waiting, Resume): it tries for 3 s
 func TestUnserved_TriesGiveUp(t *testing.T) {
 	bubbles(t, unserved, func(t *testing.T, s *fairlocktest.Server, _ string,
 		fault func(*fairlocktest.Server, *fairlocktest.Client) func()) {
@@ -235,8 +230,7 @@ func TestUnserved_NamesTheFailure(t *testing.T) {
 			"a call that waits for the lock": func(c *fairlocktest.Client) acquire { return c.Mutex("x").Lock },
 			"one that waits for Redis": func(c *fairlocktest.Client) acquire {
 				return func(ctx context.Context) (*fairlock.Lease, error) {
-					_, err := c.Mutex("x").Inspect(ctx)
-					return nil, err
+					return c.Mutex("x").TryLock(ctx)
 				}
 			},
 		} {
@@ -279,7 +273,7 @@ func TestUnserved_NamesTheFailureBeforeAnInlineRequest(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := client.Mutex("x").Inspect(ctx)
+		_, err := client.Mutex("x").TryLock(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, "tried for 1s: READONLY")
 	})
@@ -366,7 +360,7 @@ func TestUnserved_ForceReleaseThatLostItsReply(t *testing.T) {
 				cmd.SetErr(errCut)
 			}
 		}
-		taken, err := client.Mutex("x").ForceRelease(t.Context())
+		taken, err := admin.New(client.Redis, "").ForceRelease(t.Context(), idX(fairlock.KindMutex))
 		require.NoError(t, err)
 		assert.True(t, taken)
 		assert.Equal(t, 1, lost)

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/leader"
@@ -333,8 +334,10 @@ func TestExplore_MinHold(t *testing.T) {
 func TestExplore_Resize(t *testing.T) {
 	t.Parallel()
 	fairlocktest.Explore(t, calm, func(t *testing.T, w *fairlocktest.World) {
-		operator := w.Server.Client(fairlock.Config{}) // it has only the faults of the server
-		resize := func(permits int) error { return operator.Semaphore("api", 4).Resize(t.Context(), permits) }
+		operator := admin.New(w.Server.Link().Redis(), "") // it has only the faults of the server
+		resize := func(permits int) error {
+			return operator.Resize(t.Context(), fairlock.ID{Kind: fairlock.KindSemaphore, Name: "api"}, permits)
+		}
 		require.NoError(t, resize(2))
 		var mu sync.Mutex
 		held := map[*fairlock.Lease]bool{}
@@ -381,7 +384,7 @@ func TestExplore_Leader(t *testing.T) {
 			candidates.Go(func() {
 				for ctx.Err() == nil {
 					client := w.Client(fairlock.Config{}) // the one before has crashed
-					err := leader.New(client.Client, "scheduler", leader.Options{}).Run(ctx, func(ctx context.Context) error {
+					err := leader.New(client.Client, "scheduler", leader.Config{}).Run(ctx, func(ctx context.Context) error {
 						lease, _ := fairlock.LeaseFromContext(ctx)
 						before := leads.Swap(lease)
 						assert.True(t, before == nil || before.Err() != nil, "two lead")

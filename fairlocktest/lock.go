@@ -8,7 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
@@ -200,7 +202,7 @@ func (l Lock) TakeAs(client string) *fairlock.Lease {
 	return l.HoldAs(client)
 }
 
-// ForceRelease releases the lock of any holder and hands it to the first waiter, as fairlock's Mutex.ForceRelease does.
+// ForceRelease releases the lock of any holder and hands it to the first waiter, as admin.Client's ForceRelease does.
 func (l Lock) ForceRelease() {
 	l.server.tb.Helper()
 	if err := l.forceRelease(); err != nil {
@@ -208,31 +210,24 @@ func (l Lock) ForceRelease() {
 	}
 }
 
-func (l Lock) forceRelease() (err error) {
+func (l Lock) forceRelease() error {
 	defer l.server.touch()
-	ctx, c := context.Background(), l.server.other(l.namespace, "operator")
-	switch l.kind {
-	case fairlock.KindSemaphore:
-		_, err = c.Semaphore(l.name, max(l.permits, 1)).ForceRelease(ctx)
-	case fairlock.KindKeyedSemaphore:
-		_, err = c.KeyedSemaphore(l.name, max(l.permits, 1)).ForceRelease(ctx)
-	case fairlock.KindRWMutex:
-		_, err = c.RWMutex(l.name).ForceRelease(ctx)
-	default:
-		_, err = c.Mutex(l.name).ForceRelease(ctx)
-	}
+	operator := admin.New(l.server.other(l.namespace, "operator").Redis, l.namespace)
+	_, err := operator.ForceRelease(context.Background(), l.id())
 	return err
 }
 
+func (l Lock) id() fairlock.ID { return fairlock.ID{Kind: l.kind, Name: l.name} }
+
 // State returns the holders and the waiters of the lock. Inside a testing/synctest bubble it first waits until all
 // goroutines are idle, as synctest.Wait does; so do the assertions. Outside a bubble it returns what is in Redis now.
-func (l Lock) State() fairlock.State {
+func (l Lock) State() admin.State {
 	l.server.tb.Helper()
 	l.server.settle()
 	return l.read()
 }
 
-func (l Lock) read() fairlock.State {
+func (l Lock) read() admin.State {
 	l.server.tb.Helper()
 	st, err := l.inspect()
 	if err != nil {
@@ -241,36 +236,27 @@ func (l Lock) read() fairlock.State {
 	return st
 }
 
-func (l Lock) inspect() (fairlock.State, error) {
-	ctx, c := context.Background(), l.server.other(l.namespace, "")
-	switch l.kind {
-	case fairlock.KindSemaphore:
-		return c.Semaphore(l.name, max(l.permits, 1)).Inspect(ctx)
-	case fairlock.KindKeyedSemaphore:
-		return c.KeyedSemaphore(l.name, max(l.permits, 1)).Inspect(ctx)
-	case fairlock.KindRWMutex:
-		return c.RWMutex(l.name).Inspect(ctx)
-	default:
-		return c.Mutex(l.name).Inspect(ctx)
-	}
+func (l Lock) inspect() (admin.State, error) {
+	inspector := admin.New(l.server.other(l.namespace, "").Redis, l.namespace)
+	return inspector.Inspect(context.Background(), l.id(), bounds.MaxInspected, bounds.MaxInspected)
 }
 
 // WaitFree waits until the lock is free and its queue is empty.
 func (l Lock) WaitFree() {
 	l.server.tb.Helper()
-	l.WaitFor("to be free", func(st fairlock.State) bool { return len(st.Holders) == 0 && st.Waiting+st.Expired == 0 })
+	l.WaitFor("to be free", func(st admin.State) bool { return len(st.Holders) == 0 && st.Waiting+st.Expired == 0 })
 }
 
 // WaitHeldBy waits until exactly these clients hold the lock, in any order.
 func (l Lock) WaitHeldBy(clients ...string) {
 	l.server.tb.Helper()
-	l.WaitFor("to be held by "+list(clients), func(st fairlock.State) bool { return same(holders(st), clients) })
+	l.WaitFor("to be held by "+list(clients), func(st admin.State) bool { return same(holders(st), clients) })
 }
 
 // WaitQueued waits until the lock has n waiters.
 func (l Lock) WaitQueued(n int) {
 	l.server.tb.Helper()
-	l.WaitFor(fmt.Sprintf("to have %d waiters", n), func(st fairlock.State) bool { return st.Waiting+st.Expired == n })
+	l.WaitFor(fmt.Sprintf("to have %d waiters", n), func(st admin.State) bool { return st.Waiting+st.Expired == n })
 }
 
 // How long WaitFor waits. A Clock stands still meanwhile, so no timer can change the state then.
@@ -283,7 +269,7 @@ const (
 // a waiter expires. Inside a bubble it then waits until all goroutines are idle, as State does; outside one, the
 // clients may not have received their replies yet. It fails the test after a minute of the system's time or of a
 // bubble's; by a Clock, which stands still meanwhile, after 10 s of the system's.
-func (l Lock) WaitFor(what string, cond func(fairlock.State) bool) {
+func (l Lock) WaitFor(what string, cond func(admin.State) bool) {
 	s := l.server
 	s.tb.Helper()
 	if cond == nil {
@@ -426,7 +412,7 @@ func (l Lock) describe() string {
 }
 
 // held tells who holds the lock, and who has released it while its minimum hold lasts.
-func held(st fairlock.State) string {
+func held(st admin.State) string {
 	var parts, names []string
 	for _, h := range st.Holders {
 		if h.Released {
@@ -441,14 +427,14 @@ func held(st fairlock.State) string {
 	return strings.Join(parts, ", ")
 }
 
-func queue(st fairlock.State) string {
+func queue(st admin.State) string {
 	if len(st.Waiters) == 0 {
 		return "has no waiters"
 	}
 	return "has in its queue: " + list(waiters(st))
 }
 
-func holders(st fairlock.State) []string {
+func holders(st admin.State) []string {
 	var names []string
 	for _, h := range st.Holders {
 		names = append(names, h.Client)
@@ -456,7 +442,7 @@ func holders(st fairlock.State) []string {
 	return names
 }
 
-func waiters(st fairlock.State) []string {
+func waiters(st admin.State) []string {
 	var names []string
 	for _, w := range st.Waiters {
 		names = append(names, w.Client)

@@ -58,11 +58,11 @@ func (t *tally) granted(e fairlock.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.grants++
-	used := e.Weight
+	used := e.Token.Weight()
 	var others []*belief
 	for _, b := range t.relied {
 		if b.Namespace == e.Namespace && b.ID == e.ID {
-			used += b.Weight
+			used += b.Token.Weight()
 			others = append(others, b)
 		}
 	}

@@ -49,11 +49,11 @@ func Redis(ctx context.Context, rdb redis.Scripter, key string, fence uint64, co
 	for _, words := range commands {
 		if len(words) < 2 || len(words) > maxWords {
 			return nil, &fairlock.FieldError{Field: "command",
-				Bound: fmt.Sprintf("%d words, must be from 2 to %d", len(words), maxWords)}
+				Reason: fmt.Sprintf("%d words, must be from 2 to %d", len(words), maxWords)}
 		}
 		name, ok := words[1].(string)
 		if !ok {
-			return nil, &fairlock.FieldError{Field: "command", Bound: fmt.Sprintf("the key is a %T, must be a string", words[1])}
+			return nil, &fairlock.FieldError{Field: "command", Reason: fmt.Sprintf("the key is a %T, must be a string", words[1])}
 		}
 		keys = append(keys, name)
 		args = append(append(args, len(words)), words...)

@@ -141,10 +141,10 @@ func (d SQL) raiseIn(ctx context.Context, tx Tx, resource string, fence uint64) 
 
 func (d SQL) check(resource string, fence uint64) error {
 	if d.raise == "" {
-		return &fairlock.FieldError{Field: "SQL", Bound: "the zero value is no dialect; use Postgres, MySQL or SQLite"}
+		return &fairlock.FieldError{Field: "SQL", Reason: "the zero value is no dialect; use Postgres, MySQL or SQLite"}
 	}
 	if resource == "" || len(resource) > maxResource {
-		return &fairlock.FieldError{Field: "resource", Bound: fmt.Sprintf("%d bytes, must be from 1 to %d", len(resource),
+		return &fairlock.FieldError{Field: "resource", Reason: fmt.Sprintf("%d bytes, must be from 1 to %d", len(resource),
 			maxResource)}
 	}
 	return checkFence(fence)
@@ -157,7 +157,7 @@ const (
 
 func checkFence(fence uint64) error {
 	if fence < 1 || fence > maxFence {
-		return &fairlock.FieldError{Field: "fence", Bound: fmt.Sprintf("%d, must be from 1 to 2^53-1", fence)}
+		return &fairlock.FieldError{Field: "fence", Reason: fmt.Sprintf("%d, must be from 1 to 2^53-1", fence)}
 	}
 	return nil
 }

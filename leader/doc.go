@@ -1,7 +1,7 @@
 // Package leader elects one leader among processes that campaign for the same lock. An [Elector] runs a function while
 // its process leads, and campaigns again when the leadership is lost.
 //
-//	elector := leader.New(client, "scheduler", leader.Options{Address: "10.0.0.3:8080"}) // to be found
+//	elector := leader.New(client, "scheduler", leader.Config{Address: "10.0.0.3:8080"}) // to be found
 //	err := elector.Run(ctx, func(ctx context.Context) error { // ctx ends when this process leads no more
 //		return schedule(ctx)
 //	})

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
+	"github.com/fairlock/fairlock-go/token"
 )
 
 // ErrRunning means that Run was called while another Run of the same Elector had not returned.
@@ -22,8 +24,8 @@ const retryAfter = time.Second
 // passing are the errors that may pass, so that a campaign follows another one.
 var passing = []error{fairlock.ErrUnreachable, fairlock.ErrQueueFull, fairlock.ErrRefused}
 
-// Options has the settings of an Elector. The zero value is ready to use.
-type Options struct {
+// Config has the settings of an Elector. The zero value is ready to use.
+type Config struct {
 	// TTL is the length of the lease, for the rest of which the others wait if the leader crashes. Default that of the
 	// Client.
 	TTL time.Duration
@@ -48,7 +50,8 @@ type Options struct {
 // Elector is a candidate for the leadership, in one process. It is safe for concurrent use.
 type Elector struct {
 	mutex    fairlock.Mutex
-	clock    fairlock.Clock // the client's
+	clock    fairlock.Clock                                 // the client's
+	read     func(context.Context) (script.Snapshot, error) // reads the lock, with its holder
 	elected  func(context.Context, *fairlock.Lease)
 	resigned func(error)
 	log      *slog.Logger
@@ -59,11 +62,11 @@ type Elector struct {
 
 // New returns an Elector for the Mutex of client with that name. The leader holds it. New does no I/O. If name, TTL or
 // Address is out of its bounds, Run and Leader return an ErrInvalid.
-func New(client *fairlock.Client, name string, o Options) *Elector {
-	e := &Elector{elected: o.Elected, resigned: o.Resigned, log: cmp.Or(o.Logger, slog.Default())}
-	options := []fairlock.HoldOption{leading{fairlock.WithMinHold(0), e, o.Address}}
-	if o.TTL != 0 {
-		options = append(options, fairlock.WithTTL(o.TTL))
+func New(client *fairlock.Client, name string, cfg Config) *Elector {
+	e := &Elector{elected: cfg.Elected, resigned: cfg.Resigned, log: cmp.Or(cfg.Logger, slog.Default())}
+	options := []fairlock.HoldOption{leading{fairlock.WithMinHold(0), e, cfg.Address}}
+	if cfg.TTL != 0 {
+		options = append(options, fairlock.WithTTL(cfg.TTL))
 	}
 	e.mutex = client.Mutex(name, options...)
 	if e.elected == nil {
@@ -75,7 +78,8 @@ func New(client *fairlock.Client, name string, o Options) *Elector {
 	return e
 }
 
-// leading is an option that marks the tokens of an Elector, and tells it the Clock of its client.
+// leading is an option that marks the tokens of an Elector. By it, the Elector gets the Clock of its client and what reads
+// its lock.
 type leading struct {
 	fairlock.HoldOption
 
@@ -84,8 +88,9 @@ type leading struct {
 }
 
 // Inside is called by package fairlock.
-func (l leading) Inside(clock fairlock.Clock) (flags tokens.Flags, address string) {
-	l.elector.clock = clock
+func (l leading) Inside(clock fairlock.Clock, read func(context.Context) (script.Snapshot, error)) (flags tokens.Flags,
+	address string) {
+	l.elector.clock, l.elector.read = clock, read
 	return tokens.Leader, l.address
 }
 
@@ -191,14 +196,23 @@ func (e *Elector) Lease() *fairlock.Lease {
 }
 
 // Leader returns who leads, and since when by Redis's clock, also to a process that does not campaign. address is
-// Options.Address of the leader's Elector, to which the others send what only the leader does, or the Config.Name of
+// Config.Address of the leader's Elector, to which the others send what only the leader does, or the Config.Name of
 // its client if that has none. It is "" if nobody leads, also while a call of Mutex.Lock holds the lock. A leader that
-// has crashed is named until its TTL ends. ctx bounds the request, 3 s at most. The errors are those of Mutex.Inspect.
+// has crashed is named until its TTL ends. ctx bounds the request, 3 s at most. After
+// Client.Close it returns ErrClosed, and ErrUnreachable if Redis does not serve it.
 func (e *Elector) Leader(ctx context.Context) (address string, since time.Time, err error) {
-	s, err := e.mutex.Inspect(ctx)
-	if err != nil || len(s.Holders) == 0 || !s.Holders[0].Leader {
+	s, err := e.read(ctx)
+	if err != nil || len(s.Holders) == 0 {
 		return "", time.Time{}, err
 	}
 	h := s.Holders[0]
-	return cmp.Or(h.Token.Terms().Address, h.Client), s.At.Add(-h.Age), nil
+	t, err := token.Parse(h.Token)
+	if err != nil || t.Terms().Flags&tokens.Leader == 0 { // the holder does not lead, or is another program
+		return "", time.Time{}, nil
+	}
+	elected := time.UnixMicro(int64(h.Fence)) // its fence is the time of the grant, unless Redis's clock has stepped back
+	if elected.After(s.Now) {
+		elected = s.Now
+	}
+	return cmp.Or(t.Terms().Address, t.Client()), elected, nil
 }

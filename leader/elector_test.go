@@ -63,7 +63,7 @@ func prepare(t *testing.T, s *fairlocktest.Server, name string) *process {
 	t.Helper()
 	p := &process{t: t, client: s.Client(fairlock.Config{Name: name})}
 	p.client.Link.Delay(oneWay, oneWay)
-	p.Elector = leader.New(p.client.Client, "x", leader.Options{
+	p.Elector = leader.New(p.client.Client, "x", leader.Config{
 		Address: "http://" + name + "/ü x",
 		Elected: func(_ context.Context, lease *fairlock.Lease) {
 			assert.Same(t, lease, p.Lease())
@@ -145,7 +145,7 @@ func TestRun_CtxEnds(t *testing.T) {
 func TestRun_ResignedBeforeTheNextLeads(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		p := prepare(t, s, "one")
-		slow := leader.New(p.client.Client, "x", leader.Options{
+		slow := leader.New(p.client.Client, "x", leader.Config{
 			Resigned: func(err error) {
 				time.Sleep(time.Minute)
 				p.resigned, p.why = time.Now(), err
@@ -241,7 +241,7 @@ func TestRun_FunctionIgnoresItsCtx(t *testing.T) {
 
 		close(done)
 		s.Mutex("x").WaitQueued(1)
-		require.ErrorIs(t, one.why, fairlock.ErrTaken)
+		require.ErrorIs(t, one.why, fairlock.ErrRevoked)
 		assert.Equal(t, 1, one.logged(`lock=x err="work failed"`), one.log.String())
 	})
 }
@@ -275,7 +275,7 @@ func TestRun_EndsInElected(t *testing.T) {
 				client := s.Client(fairlock.Config{})
 				ctx, cancel := context.WithCancelCause(t.Context())
 				var why error
-				e := leader.New(client.Client, "x", leader.Options{
+				e := leader.New(client.Client, "x", leader.Config{
 					Elected: func(ctx context.Context, lease *fairlock.Lease) {
 						carried, _ := fairlock.LeaseFromContext(ctx)
 						assert.Same(t, lease, carried)
@@ -302,7 +302,7 @@ func TestRun_Panics(t *testing.T) {
 						panic(errWork)
 					}
 				}
-				e := leader.New(s.Client(fairlock.Config{}).Client, "x", leader.Options{
+				e := leader.New(s.Client(fairlock.Config{}).Client, "x", leader.Config{
 					Elected:  func(context.Context, *fairlock.Lease) { step(0) },
 					Resigned: func(error) { resigned++; step(2) },
 				})
@@ -377,9 +377,9 @@ func TestRun_CampaignsAgain(t *testing.T) {
 				var log bytes.Buffer
 				attempts := 0
 				client := s.Client(fairlock.Config{
-					MaxWaiters: 1, Trace: &fairlock.Trace{Left: func(fairlock.LeftInfo) { attempts++ }},
+					MaxWaiters: 1, Trace: &fairlock.Trace{Abandoned: func(fairlock.AbandonedInfo) { attempts++ }},
 				})
-				e := leader.New(client.Client, "x", leader.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+				e := leader.New(client.Client, "x", leader.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 				run := func() (stopped chan error, cancel context.CancelCauseFunc) {
 					ctx, cancel := context.WithCancelCause(t.Context())
 					stopped = make(chan error, 1)
@@ -455,7 +455,7 @@ func TestRun_RedisIsAway(t *testing.T) {
 				pass(time.Hour)
 				fault(client.Link)
 				began, e := time.Now(), leader.New(client.Client, "x",
-					leader.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+					leader.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 				ctx, cancel := context.WithCancelCause(t.Context())
 				ended := make(chan error, 1)
 				go func() {
@@ -486,17 +486,17 @@ func TestRun_CannotCampaign(t *testing.T) {
 		want string
 	}{
 		"bad name": {func(_ *fairlocktest.Server, c *fairlocktest.Client) *leader.Elector {
-			return leader.New(c.Client, "", leader.Options{})
+			return leader.New(c.Client, "", leader.Config{})
 		}, "invalid name"},
 		"bad TTL": {func(_ *fairlocktest.Server, c *fairlocktest.Client) *leader.Elector {
-			return leader.New(c.Client, "x", leader.Options{TTL: 1})
+			return leader.New(c.Client, "x", leader.Config{TTL: 1})
 		}, "invalid TTL"},
 		"bad address": {func(_ *fairlocktest.Server, c *fairlocktest.Client) *leader.Elector {
-			return leader.New(c.Client, "x", leader.Options{Address: strings.Repeat("a", 129)})
+			return leader.New(c.Client, "x", leader.Config{Address: strings.Repeat("a", 129)})
 		}, "invalid Address"},
 		"closed": {func(_ *fairlocktest.Server, c *fairlocktest.Client) *leader.Elector {
 			c.Close()
-			return leader.New(c.Client, "x", leader.Options{})
+			return leader.New(c.Client, "x", leader.Config{})
 		}, "client is closed"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -545,7 +545,7 @@ func TestLeader(t *testing.T) {
 		require.Equal(t, errStop, <-two.ended)
 		asserts("", time.Time{})
 
-		nameless := leader.New(s.Client(fairlock.Config{Name: "web-3"}).Client, "x", leader.Options{})
+		nameless := leader.New(s.Client(fairlock.Config{Name: "web-3"}).Client, "x", leader.Config{})
 		since := time.Now()
 		require.NoError(t, nameless.Run(t.Context(), func(context.Context) error {
 			asserts("web-3", since) // without an address, the client's name
@@ -580,7 +580,7 @@ func TestNew_Options(t *testing.T) {
 		slow := s.LocalClock()
 		slow.SetRate(0.5)
 		client := s.Client(fairlock.Config{MaxWaiters: 1, Clock: slow})
-		e := leader.New(client.Client, "x", leader.Options{TTL: time.Minute, Logger: slog.New(slog.DiscardHandler)})
+		e := leader.New(client.Client, "x", leader.Config{TTL: time.Minute, Logger: slog.New(slog.DiscardHandler)})
 		s.Mutex("x").CrashHolding("crashed", time.Hour)
 		s.Mutex("x").CrashQueued("waiter", time.Hour)
 		began, stopped := time.Now(), make(chan error)
@@ -610,7 +610,7 @@ func TestRun_Explore(t *testing.T) {
 				var e *leader.Elector
 				for err := fairlock.ErrClosed; t.Context().Err() == nil; {
 					if errors.Is(err, fairlock.ErrClosed) { // it has crashed: another process is started
-						e = leader.New(w.Client(fairlock.Config{}).Client, "x", leader.Options{Logger: slog.New(slog.DiscardHandler)})
+						e = leader.New(w.Client(fairlock.Config{}).Client, "x", leader.Config{Logger: slog.New(slog.DiscardHandler)})
 					}
 					err = e.Run(t.Context(), func(ctx context.Context) error {
 						assert.EqualValues(t, 1, leading.Add(1))

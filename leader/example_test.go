@@ -26,7 +26,7 @@ func Example() {
 		log.Fatal(err)
 	}
 
-	scheduler := leader.New(client, "scheduler", leader.Options{
+	scheduler := leader.New(client, "scheduler", leader.Config{
 		Address:  "10.0.0.3:8080", // where the others find the leader
 		Elected:  func(context.Context, *fairlock.Lease) { fmt.Println("elected") },
 		Resigned: func(err error) { fmt.Println("resigned:", err) },

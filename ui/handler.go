@@ -64,7 +64,7 @@ func NewHandler(rdb redis.UniversalClient, o Options) (*Handler, error) {
 	_ = locks.Close()
 	where, known := address(rdb)
 	if !known {
-		return nil, &fairlock.FieldError{Field: "rdb", Bound: fmt.Sprintf(
+		return nil, &fairlock.FieldError{Field: "rdb", Reason: fmt.Sprintf(
 			"is a %T, must be a *redis.Client or a *redis.ClusterClient", rdb)}
 	}
 	if o.Namespace == "" {

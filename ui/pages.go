@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/tools/doctor"
 	"github.com/fairlock/fairlock-go/internal/tools/inspect"
@@ -439,7 +440,7 @@ type lockPage struct {
 const few = 20
 
 // Waiters are those that are shown one by one: the living.
-func (p lockPage) Waiters() []fairlock.Waiter {
+func (p lockPage) Waiters() []admin.Waiter {
 	living := p.Lock.Living()
 	if p.Every {
 		return living
@@ -448,7 +449,7 @@ func (p lockPage) Waiters() []fairlock.Waiter {
 }
 
 // Holders are those that are shown, first those that have missed renewals.
-func (p lockPage) Holders() []fairlock.Holder {
+func (p lockPage) Holders() []admin.Holder {
 	return p.Lock.LateFirst()[:min(listed, len(p.Lock.Holders))]
 }
 

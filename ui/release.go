@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 	"github.com/fairlock/fairlock-go/internal/tools/words"
 )
@@ -20,9 +20,9 @@ type releasePage struct {
 	ID       inspect.ID
 	Fence    uint64
 	Lock     inspect.Lock
-	Holder   fairlock.Holder // from whom
-	Mistyped bool            // what was typed is not the name
-	Verdict  words.Phrase    // once it was taken: how the lock stands now
+	Holder   admin.Holder // from whom
+	Mistyped bool         // what was typed is not the name
+	Verdict  words.Phrase // once it was taken: how the lock stands now
 }
 
 // serveRelease shows the form, and takes the lock when it is sent.
@@ -70,13 +70,13 @@ func isName(typed, name string) bool {
 }
 
 // holderOf finds the holder with a fence.
-func holderOf(l inspect.Lock, fence uint64) (fairlock.Holder, bool) {
+func holderOf(l inspect.Lock, fence uint64) (admin.Holder, bool) {
 	for _, holder := range l.Holders {
 		if holder.Fence == fence && mayTake(l, holder) {
 			return holder, true
 		}
 	}
-	return fairlock.Holder{}, false
+	return admin.Holder{}, false
 }
 
 // Why a lock was not taken.
@@ -115,7 +115,7 @@ func (h *Handler) release(w http.ResponseWriter, r *http.Request, p releasePage)
 
 // taken is what became of a lock that was taken by force.
 type taken struct {
-	from  fairlock.Holder
+	from  admin.Holder
 	after inspect.Lock
 }
 
@@ -131,21 +131,12 @@ func (h *Handler) take(ctx context.Context, id inspect.ID, fence uint64) (t take
 		return t, errOther
 	}
 	t.from = holder
-	lock := id.In(h.rdb, h.options.Namespace)
-	var handoff script.Handoff
-	if t.from.Token.IsZero() {
-		handoff, err = lock.ForceRelease(ctx, fence, 0)
-	} else {
-		handoff, err = lock.Release(ctx, t.from.Token, fence, script.Rest{})
-	}
-	if err == nil && !handoff.Released && !handoff.Ambiguous {
-		err = errOther
-	}
-	for more := handoff.More; more && err == nil; {
-		more, err = lock.Admit(ctx)
-	}
+	released, err := h.server.Admin.ReleaseHolder(ctx, fairlock.ID(id), fence)
 	if err != nil {
-		return t, err
+		return t, inspect.Bare(err)
+	}
+	if !released {
+		return t, errOther
 	}
 	if read, err = h.server.Read(ctx, listed, id); err != nil {
 		t.after = inspect.Lock{ID: id, Err: told(err)}

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tools/doctor"
@@ -237,7 +238,7 @@ func TestHandler_SetByResize(t *testing.T) {
 			require.NotContains(t, text(s.get("/lock?kind=semaphore&name=rate")), "resize")
 			time.Sleep(time.Minute)
 		}
-		require.NoError(t, client.Semaphore("rate", 5).Resize(t.Context(), 7))
+		require.NoError(t, admin.New(s.redis.Link().Redis(), "").Resize(t.Context(), fairlock.ID{Kind: fairlock.KindSemaphore, Name: "rate"}, 7))
 		time.Sleep(time.Minute)
 		require.Contains(t, text(s.get("/lock?kind=semaphore&name=rate")), "It has 7 permits, set by resize.")
 	})
@@ -250,7 +251,7 @@ func TestHandler_Election(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{}, 3)
 		for i := range 3 {
-			e := leader.New(s.redis.Client(fairlock.Config{Name: fmt.Sprint("node-", i)}).Client, "leader", leader.Options{})
+			e := leader.New(s.redis.Client(fairlock.Config{Name: fmt.Sprint("node-", i)}).Client, "leader", leader.Config{})
 			go func() {
 				_ = e.Run(ctx, func(ctx context.Context) error { <-ctx.Done(); return nil })
 				ended <- struct{}{}

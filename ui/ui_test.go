@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/script"
@@ -261,7 +262,7 @@ func TestHandler_Lock(t *testing.T) {
 		}()
 		shows("semaphore", "api", "4 of 5 permits held. One waits, for ", "The first waiter wants 2 permits, and 1 is free",
 			"web-5 3 permits", "cron-1 2 permits")
-		require.NoError(t, client.Semaphore("api", 5).Resize(t.Context(), 4))
+		require.NoError(t, admin.New(s.redis.Link().Redis(), "").Resize(t.Context(), fairlock.ID{Kind: fairlock.KindSemaphore, Name: "api"}, 4))
 		shows("semaphore", "api", "4 of 4 permits held. One waits, for ")
 
 		s.redis.Semaphore("deploy", 5).HoldPermitsAs("web-9", 3)

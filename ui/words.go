@@ -7,6 +7,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 	"github.com/fairlock/fairlock-go/internal/tools/words"
@@ -62,7 +63,7 @@ func parts(text string) (p struct{ Head, Tail string }) {
 }
 
 // mayTake reports whether a lock can be taken from one holder: by its token, or because a mutex has no other.
-func mayTake(l inspect.Lock, h fairlock.Holder) bool {
+func mayTake(l inspect.Lock, h admin.Holder) bool {
 	return !h.Token.IsZero() || l.Kind == fairlock.KindMutex
 }
 

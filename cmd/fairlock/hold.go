@@ -107,7 +107,7 @@ func (r *runner) accompany(c *child, g *guard, lease *fairlock.Lease, signals <-
 // end asks CMD to end and then kills what is left of it. Its error says why.
 func (r *runner) end(c *child, lease *fairlock.Lease, signals <-chan os.Signal) error {
 	lost, grace := lease.Err(), min(r.grace, time.Until(r.killAt(lease)))
-	if errors.Is(lost, fairlock.ErrTaken) {
+	if errors.Is(lost, fairlock.ErrRevoked) {
 		grace = min(r.grace, shortGrace)
 	}
 	over, ended := time.Now().Add(grace), false

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"runtime"
 	"runtime/debug"
@@ -30,6 +31,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/golden"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/tokens"
@@ -195,14 +197,14 @@ func (f fixture) wait(m fairlock.Mutex, position int) {
 	f.queued(m, position)
 }
 
-// lock is a lock of any kind.
-type lock interface {
-	Inspect(ctx context.Context) (fairlock.State, error)
-}
+// lock is a Mutex, a Semaphore, a KeyedSemaphore or an RWMutex.
+type lock any
 
-func (f fixture) state(l lock) fairlock.State {
+func (f fixture) state(l lock) admin.State {
 	f.t.Helper()
-	s, err := l.Inspect(f.t.Context())
+	v := reflect.ValueOf(l).FieldByName("lock").Elem() // which has no method that says which lock it is
+	id := fairlock.ID{Kind: fairlock.Kind(v.FieldByName("kind").String()), Name: v.FieldByName("name").String()}
+	s, err := admin.New(f.server.Client(), f.namespace).Inspect(f.t.Context(), id, 1000, 1000)
 	require.NoError(f.t, err)
 	return s
 }

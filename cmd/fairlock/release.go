@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 	"github.com/fairlock/fairlock-go/internal/tools/words"
 )
@@ -67,7 +67,7 @@ func (r *releaser) run(ctx context.Context) error {
 		return r.report(false, before, before)
 	}
 	if r.fence > 0 { // only that one is of interest
-		before.Holders = slices.DeleteFunc(before.Holders, func(h fairlock.Holder) bool { return h.Fence != r.fence })
+		before.Holders = slices.DeleteFunc(before.Holders, func(h admin.Holder) bool { return h.Fence != r.fence })
 		if len(before.Holders) == 0 {
 			return withCode(exitFailure, fmt.Errorf("%s has no holder with fence %d", r.id, r.fence))
 		}
@@ -80,7 +80,7 @@ func (r *releaser) run(ctx context.Context) error {
 	}
 	released, err := r.take(ctx, before)
 	if err != nil {
-		return err
+		return inspect.Bare(err)
 	}
 	after, err := r.look(ctx, r.id.Kind)
 	if err != nil {
@@ -123,25 +123,19 @@ func (r *releaser) ask(ctx context.Context, l inspect.Lock) error {
 	return withCode(exitFailure, fmt.Errorf("%s was not released", r.id))
 }
 
-// take takes the lock from those who held it when it was looked at, and reports whether anybody still did. One call
-// looks at so many holders and serves so many waiters; the rest is for the next.
+// take takes the lock from all holders, or from those who were named: after a question, another one may have it.
 func (r *releaser) take(ctx context.Context, l inspect.Lock) (taken bool, err error) {
-	lock := r.id.In(r.Redis, r.Namespace)
-	for h := (script.Handoff{}); ; {
-		if r.fence > 0 {
-			h, err = lock.Release(ctx, l.Holders[0].Token, r.fence, script.Rest{})
-		} else {
-			h, err = lock.ForceRelease(ctx, l.Fence, h.Next)
-		}
-		taken = taken || h.Released
-		if err == nil && h.Next > 0 {
-			continue
-		}
-		for more := h.More; more && err == nil; {
-			more, err = lock.Admit(ctx)
-		}
-		return taken, err
+	if r.force && r.fence == 0 {
+		return r.Admin.ForceRelease(ctx, fairlock.ID(r.id))
 	}
+	for _, h := range l.Holders {
+		released, err := r.Admin.ReleaseHolder(ctx, fairlock.ID(r.id), h.Fence)
+		if err != nil {
+			return false, err
+		}
+		taken = taken || released
+	}
+	return taken, nil
 }
 
 // report says from whom the lock was taken and who has it now.

@@ -56,13 +56,14 @@ func resizeCommand(c *connection) *cobra.Command {
 
 // resize sets the number of permits, and says who has some then. 0: as many as each user brings.
 func (l *looker) resize(ctx context.Context, id inspect.ID, permits int) error {
-	lock := id.In(l.Redis, l.Namespace)
-	h, err := lock.Resize(ctx, permits)
-	for more := h.More; more && err == nil; {
-		more, err = lock.Admit(ctx)
+	var err error
+	if permits == 0 {
+		err = l.Admin.ResetSize(ctx, fairlock.ID(id))
+	} else {
+		err = l.Admin.Resize(ctx, fairlock.ID(id), permits)
 	}
 	if err != nil {
-		return err
+		return inspect.Bare(err)
 	}
 	all, err := l.Read(ctx, inspect.Most, id)
 	if err == nil {

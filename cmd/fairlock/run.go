@@ -22,6 +22,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/locks"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/bounds"
@@ -318,9 +319,9 @@ func (r *runner) refusal(waiting context.Context, err error, s *inspect.Server) 
 		}
 		return withCode(exitTimeout, fmt.Errorf("timed out after %v waiting for %s%s", r.wait, name, holder))
 	case errors.Is(err, fairlock.ErrBusy):
-		if held, ok := errors.AsType[*fairlock.HeldError](err); ok && held.Busy == fairlock.BusyKey {
+		if held, ok := errors.AsType[*fairlock.HeldError](err); ok && held.Reason == fairlock.AtKeyLimit {
 			holder = ": key " + inspect.Plain(r.Key) + " is at its limit"
-		} else if ok && held.Busy == fairlock.BusyTurn {
+		} else if ok && held.Reason == fairlock.NotNext {
 			holder = ": others come first"
 		}
 		return withCode(exitBusy, fmt.Errorf("%s is busy%s", name, holder))
@@ -332,7 +333,7 @@ func (r *runner) refusal(waiting context.Context, err error, s *inspect.Server) 
 
 // late gives its code to a lease that was lost before CMD was started: the answer of a slow Redis came too late.
 func late(err error) error {
-	if errors.Is(err, fairlock.ErrLost) && !errors.Is(err, fairlock.ErrTaken) {
+	if errors.Is(err, fairlock.ErrLost) && !errors.Is(err, fairlock.ErrRevoked) {
 		return withCode(exitUnreachable, err)
 	}
 	return err
@@ -385,7 +386,7 @@ func (r *runner) showWait(ctx context.Context, s *inspect.Server, client string)
 				continue
 			}
 			text := fmt.Sprintf("%s: waiting for %v", r.id(), time.Since(began).Round(time.Second))
-			if i := slices.IndexFunc(all[0].Living(), func(w fairlock.Waiter) bool { return w.Client == client }); i >= 0 {
+			if i := slices.IndexFunc(all[0].Living(), func(w admin.Waiter) bool { return w.Client == client }); i >= 0 {
 				text += fmt.Sprintf(", position %d of %d", i+1, all[0].Waiting)
 			}
 			text += standing(all[0])

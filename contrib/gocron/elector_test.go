@@ -19,7 +19,7 @@ import (
 
 // campaign has a process campaign until its client is closed or ctx ends.
 func campaign(ctx context.Context, c *fairlocktest.Client) *leader.Elector {
-	e := leader.New(c.Client, "scheduler", leader.Options{Logger: slog.New(slog.DiscardHandler)})
+	e := leader.New(c.Client, "scheduler", leader.Config{Logger: slog.New(slog.DiscardHandler)})
 	go func() {
 		_ = e.Run(ctx, func(ctx context.Context) error {
 			<-ctx.Done()

@@ -123,7 +123,7 @@ func ExampleNewElector() {
 	defer stop()
 
 	elected := make(chan bool)
-	options := leader.Options{Elected: func(context.Context, *fairlock.Lease) { close(elected) }}
+	options := leader.Config{Elected: func(context.Context, *fairlock.Lease) { close(elected) }}
 	elector := leader.New(client, "scheduler", options)
 	scheduler, err := gocron.NewScheduler(gocron.WithDistributedElector(gocronfairlock.NewElector(elector)))
 	if err != nil {

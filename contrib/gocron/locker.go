@@ -33,11 +33,11 @@ const year = 365 * 24 * time.Hour
 // Close the client after the scheduler's Shutdown has returned.
 func NewLocker(client *fairlock.Client, minHold time.Duration) (*Locker, error) {
 	if client == nil {
-		return nil, &fairlock.FieldError{Field: "client", Bound: "nil"}
+		return nil, &fairlock.FieldError{Field: "client", Reason: "nil"}
 	}
 	if minHold <= 0 || minHold > year {
 		return nil, &fairlock.FieldError{
-			Field: "MinHold", Bound: fmt.Sprintf("%v, must be above 0, and at most %v (a year)", minHold, year),
+			Field: "MinHold", Reason: fmt.Sprintf("%v, must be above 0, and at most %v (a year)", minHold, year),
 		}
 	}
 	return &Locker{client, minHold}, nil
@@ -79,7 +79,7 @@ func (l *Locker) tryLock(ctx context.Context, name string) (*fairlock.Lease, err
 	if shared.MatchString(name) {
 		return nil, &fairlock.FieldError{
 			Field: "name of a job",
-			Bound: fmt.Sprintf(
+			Reason: fmt.Sprintf(
 				"%q is the compiler's for a closure or a generic function, and other jobs may share it: use gocron.WithName", name),
 		}
 	}

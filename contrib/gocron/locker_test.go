@@ -134,8 +134,8 @@ func TestLocker_DefaultNames(t *testing.T) {
 		s := fairlocktest.NewServer(t)
 		sent := make(chan string, 10)
 		locker, err := gocronfairlock.NewLocker(s.Client(fairlock.Config{Trace: &fairlock.Trace{
-			Granted: func(i fairlock.GrantedInfo) { sent <- i.Name },
-			Left:    func(i fairlock.LeftInfo) { sent <- i.Name },
+			Granted:   func(i fairlock.GrantedInfo) { sent <- i.Name },
+			Abandoned: func(i fairlock.AbandonedInfo) { sent <- i.Name },
 		}}).Client, time.Millisecond)
 		require.NoError(t, err)
 		scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))

@@ -80,7 +80,7 @@ func (m *metrics) trace() *fairlock.Trace {
 			m.wait.Record(i.Ctx, i.Wait.Seconds(), o.wait[handoff]...)
 			m.leases.Add(i.Ctx, 1, o.add...)
 		},
-		Left: func(i fairlock.LeftInfo) {
+		Abandoned: func(i fairlock.AbandonedInfo) {
 			if i.Queued {
 				m.waiters.Add(i.Ctx, -1, m.of(i.Event, nil).add...)
 			}

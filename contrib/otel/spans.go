@@ -40,7 +40,7 @@ type spans struct {
 func (s *spans) trace() *fairlock.Trace {
 	return &fairlock.Trace{
 		Granted: s.granted,
-		Left: func(i fairlock.LeftInfo) {
+		Abandoned: func(i fairlock.AbandonedInfo) {
 			if sampled(i.Ctx) {
 				s.made(i.Event, "fairlock.wait", i.Wait, i.Err, nil,
 					handoffKey.Bool(false), queuedKey.Bool(i.Queued))
@@ -90,7 +90,7 @@ func (s *spans) made(
 	case fairlock.KindSemaphore, fairlock.KindKeyedSemaphore:
 		all = append(all, permitsKey.Int(e.Weight))
 	case fairlock.KindRWMutex:
-		all = append(all, writeKey.Bool(e.Weight > 1))
+		all = append(all, writeKey.Bool(e.Writer))
 	}
 	now := time.Now() //nolint:forbidigo // as the SDK does; a Clock of the caller's would put the span beside those of others
 	_, span := s.tracer.Start(e.Ctx, name, trace.WithTimestamp(now.Add(-lasted)), trace.WithLinks(links...),

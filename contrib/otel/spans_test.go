@@ -193,12 +193,12 @@ func TestSpans_Outcomes(t *testing.T) {
 			_, err := w.client.Mutex("x", fairlock.WithMaxWait(second)).Lock(ctx)
 			require.ErrorIs(t, err, fairlock.ErrWaitTimeout)
 		}, []string{"fairlock.wait 0s-1s Error: wait timed out (held by other) (wait_timeout)"}},
-		"taken": {func(t *testing.T, ctx context.Context, w world) {
+		"revoked": {func(t *testing.T, ctx context.Context, w world) {
 			lease := lock(t, ctx, w)
 			pass(second)
 			w.lock.ForceRelease()
-			require.ErrorIs(t, lease.Renew(ctx), fairlock.ErrTaken)
-		}, []string{"fairlock.hold 0s-1s Error: lock is lost: no longer the owner (taken)"}},
+			require.ErrorIs(t, lease.Renew(ctx), fairlock.ErrRevoked)
+		}, []string{"fairlock.hold 0s-1s Error: lock is lost: no longer the owner (revoked)"}},
 		"Unlock fails": {func(t *testing.T, ctx context.Context, w world) {
 			lease := lock(t, ctx, w)
 			w.s.Miniredis.SetError("ERR no \xff") // OTLP would refuse a batch with this byte
@@ -215,9 +215,9 @@ func TestSpans_Outcomes(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, lease.Unlock(ctx))
 			_, err = w.m.Resume(ctx, other.Handle())
-			require.ErrorIs(t, err, fairlock.ErrTaken)
+			require.ErrorIs(t, err, fairlock.ErrRevoked)
 		}, []string{
-			"fairlock.hold 0s-0s", "fairlock.wait 0s-0s Error: lock is lost: no longer the owner (taken)",
+			"fairlock.hold 0s-0s", "fairlock.wait 0s-0s Error: lock is lost: no longer the owner (revoked)",
 		}},
 		"the caller is not sampled": {func(t *testing.T, ctx context.Context, w world) {
 			contend(t, trace.ContextWithSpanContext(ctx, trace.SpanContextFromContext(ctx).WithTraceFlags(0)), w)

@@ -11,7 +11,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
 
+	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/fairlock"
 )
 
@@ -47,7 +49,7 @@ type LockConfig struct {
 // LockCollector is a prometheus.Collector that reads some locks from Redis at each scrape. It exports the locks of all
 // processes, so every process that has one exports the same. Take the maximum by fairlock_name, not the sum.
 //
-// It reads at most eight locks at once with a fairlock.Inspector, which changes nothing. Each lock takes a script of
+// It reads at most eight locks at once with an admin.Client, which changes nothing. Each lock takes a script of
 // its own, so Redis runs other commands in between. A scrape of 1,000 locks takes less than 50 ms of Redis.
 //
 // Its user of Redis needs the rights that docs/operating.md lists for those who look; those of a program that locks
@@ -60,12 +62,12 @@ type LockConfig struct {
 // the process would be lost just when Redis fails. If Redis hangs, a scrape ends after LockConfig.Timeout. What
 // go-redis is doing then ends by its own timeouts; it is eight requests at most, however many scrapes follow.
 type LockCollector struct {
-	inspector *fairlock.Inspector
-	locks     []fairlock.ID
-	timeout   time.Duration
-	log       *slog.Logger
-	slots     chan struct{} // one for each lock that is being read
-	failing   atomic.Bool   // the latest scrape could not read all locks
+	admin   *admin.Client
+	locks   []fairlock.ID
+	timeout time.Duration
+	log     *slog.Logger
+	slots   chan struct{} // one for each lock that is being read
+	failing atomic.Bool   // the latest scrape could not read all locks
 
 	waiters, candidates, oldestWait, permitsUsed, permits *prometheus.Desc
 	failures                                              prometheus.Counter
@@ -73,16 +75,15 @@ type LockCollector struct {
 
 // reading is what was read of a lock.
 type reading struct {
-	fairlock.ID
-	fairlock.State
-	err error
+	state admin.State
+	err   error
 }
 
 // NewLockCollector returns a Collector of the locks of cfg on rdb, which can be the client on which the locks are made,
 // or any other of the same Redis. It does no I/O. Register the Collector once, and close rdb after the last scrape.
 // Collectors of different namespaces can be registered together. The error is a fairlock.ErrInvalid, which names
 // everything that is wrong with rdb and cfg.
-func NewLockCollector(rdb fairlock.Redis, cfg LockConfig) (*LockCollector, error) {
+func NewLockCollector(rdb redis.UniversalClient, cfg LockConfig) (*LockCollector, error) {
 	if cfg.Namespace == "" {
 		cfg.Namespace = fairlock.DefaultNamespace
 	}
@@ -104,10 +105,10 @@ func NewLockCollector(rdb fairlock.Redis, cfg LockConfig) (*LockCollector, error
 		return prometheus.NewDesc(name, help, []string{labelKind, labelName}, namespace)
 	}
 	c := &LockCollector{
-		inspector: fairlock.NewInspector(rdb, cfg.Namespace),
-		timeout:   cfg.Timeout,
-		log:       cfg.Logger.With("namespace", cfg.Namespace),
-		slots:     make(chan struct{}, atOnce),
+		admin:   admin.New(rdb, cfg.Namespace),
+		timeout: cfg.Timeout,
+		log:     cfg.Logger.With("namespace", cfg.Namespace),
+		slots:   make(chan struct{}, atOnce),
 		waiters: desc("fairlock_lock_waiters",
 			"Waiters in the queue of the lock, candidates of an election among them. One that has expired does not count."),
 		candidates: desc("fairlock_lock_candidates",
@@ -142,7 +143,7 @@ func require(ok bool, field, bound string) error {
 	if ok {
 		return nil
 	}
-	return &fairlock.FieldError{Field: field, Bound: bound}
+	return &fairlock.FieldError{Field: field, Reason: bound}
 }
 
 func (cfg LockConfig) check() error {
@@ -213,8 +214,8 @@ func (c *LockCollector) read(ctx context.Context) <-chan reading {
 			}
 			go func() {
 				defer func() { <-c.slots }()
-				state, err := c.inspector.Inspect(ctx, id, 1, 1)
-				readings <- reading{id, state, err}
+				state, err := c.admin.Inspect(ctx, id, 1, 1)
+				readings <- reading{state, err}
 			}()
 		}
 	}()
@@ -223,15 +224,15 @@ func (c *LockCollector) read(ctx context.Context) <-chan reading {
 
 func (c *LockCollector) export(ch chan<- prometheus.Metric, r reading) {
 	gauge := func(d *prometheus.Desc, value float64) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, string(r.Kind), r.Name)
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, string(r.state.ID.Kind), r.state.ID.Name)
 	}
-	gauge(c.waiters, float64(r.Waiting))
-	gauge(c.candidates, float64(r.Candidates))
-	if r.OldestWait >= 0 { // else it is not known
-		gauge(c.oldestWait, r.OldestWait.Seconds())
+	gauge(c.waiters, float64(r.state.Waiting))
+	gauge(c.candidates, float64(r.state.Candidates))
+	if r.state.OldestWait >= 0 { // else it is not known
+		gauge(c.oldestWait, r.state.OldestWait.Seconds())
 	}
-	gauge(c.permitsUsed, float64(r.Used))
-	if r.Permits > 0 {
-		gauge(c.permits, float64(r.Permits))
+	gauge(c.permitsUsed, float64(r.state.Used))
+	if r.state.Permits > 0 {
+		gauge(c.permits, float64(r.state.Permits))
 	}
 }

@@ -93,7 +93,7 @@ func TestLockCollector_Election(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		for range 3 {
-			e := leader.New(s.Client(fairlock.Config{}).Client, "x", leader.Options{})
+			e := leader.New(s.Client(fairlock.Config{}).Client, "x", leader.Config{})
 			running.Go(func() { _ = e.Run(ctx, func(ctx context.Context) error { <-ctx.Done(); return nil }) })
 		}
 		c, _ := locks(t, s, promfairlock.LockConfig{Mutexes: []string{"x"}})
@@ -194,7 +194,7 @@ func TestLockCollector_SaysWhyItFails(t *testing.T) {
 			line := scrape()
 			assert.Equal(t, 1, strings.Count(line, "\n"), line)
 			assert.Regexp(t,
-				`level=WARN msg="locks cannot be read; .*" namespace=n err="keys \\"n:{[ab]}:\*\\": redis refuses: NOPERM no such right"`, line)
+				`level=WARN msg="locks cannot be read; .*" namespace=n err="fairlock: inspect \\"[ab]\\": keys \\"n:{[ab]}:\*\\": redis refuses: NOPERM no such right"`, line)
 			assert.Empty(t, scrape())
 			s.Miniredis.SetError("")
 			assert.Empty(t, scrape())
@@ -239,7 +239,7 @@ func TestNewLockCollector_BadInput(t *testing.T) {
 		require.ErrorAs(t, err, &bad)
 		assert.Equal(t, field, bad.Field)
 	}
-	for _, bad := range []fairlock.Redis{nil, (*redis.Client)(nil), redis.NewRing(&redis.RingOptions{})} {
+	for _, bad := range []redis.UniversalClient{nil, (*redis.Client)(nil), redis.NewRing(&redis.RingOptions{})} {
 		_, err := promfairlock.NewLockCollector(bad, promfairlock.LockConfig{})
 		var field *fairlock.FieldError
 		require.ErrorAs(t, err, &field)

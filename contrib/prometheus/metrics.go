@@ -30,7 +30,7 @@ var buckets = []float64{0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1,
 // series that begins at 1.
 var lossTypes = []string{
 	fairlock.ErrorType(fairlock.ErrExpired), fairlock.ErrorType(fairlock.ErrRefused), fairlock.ErrorType(
-		fairlock.ErrTaken),
+		fairlock.ErrRevoked),
 	fairlock.ErrorType(fairlock.ErrUnreachable),
 }
 
@@ -158,7 +158,7 @@ func (m *Metrics) Trace() *fairlock.Trace {
 			s.leave(i.Queued)
 			m.observe(&i.Event, wait, i.Wait)
 		},
-		Left: func(i fairlock.LeftInfo) {
+		Abandoned: func(i fairlock.AbandonedInfo) {
 			s := m.of(&i.Event)
 			s.leave(i.Queued)
 			m.observe(&i.Event, s.waitDuration.WithLabelValues(fairlock.ErrorType(i.Err), strconv.FormatBool(false)), i.Wait)

@@ -117,7 +117,7 @@ func TestMetrics_LossesBeginAtZero(t *testing.T) {
 				}
 			}
 		}
-		assert.Equal(t, []string{"expired", "refused", "taken", "unreachable"}, types)
+		assert.Equal(t, []string{"expired", "refused", "revoked", "unreachable"}, types)
 	})
 }
 

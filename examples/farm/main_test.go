@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
@@ -105,8 +106,9 @@ func (w *world) next(customer string) running {
 // state waits until so many cores are in use, and so many jobs that were taken wait.
 func (w *world) state(used, waiting int) {
 	w.t.Helper()
+	operator, farm := admin.New(w.server.Client(), ""), fairlock.ID{Kind: fairlock.KindKeyedSemaphore, Name: "farm"}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		st, err := w.boss.farm.Inspect(w.t.Context())
+		st, err := operator.Inspect(w.t.Context(), farm, 1, 1)
 		require.NoError(w.t, err)
 		if st.Used == used && st.Waiting == waiting {
 			return

@@ -111,9 +111,9 @@ func reason(err error) string {
 	switch {
 	case !errors.As(err, &held):
 		return "too many of your requests wait"
-	case held.Busy == fairlock.BusyKey:
+	case held.Reason == fairlock.AtKeyLimit:
 		return "you have as many answers at once as you may"
-	case held.Busy == fairlock.BusyTurn:
+	case held.Reason == fairlock.NotNext:
 		return "others come first"
 	default:
 		return "the model is busy"

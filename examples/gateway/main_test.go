@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
@@ -89,8 +90,9 @@ func (w *world) next(question string) thought {
 // state waits until that many permits are held, and that many requests wait.
 func (w *world) state(used, waiting int) {
 	w.t.Helper()
+	operator, turns := admin.New(w.server.Client(), ""), fairlock.ID{Kind: fairlock.KindKeyedSemaphore, Name: "model"}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		st, err := w.turns.Inspect(w.t.Context())
+		st, err := operator.Inspect(w.t.Context(), turns, 1, 1)
 		require.NoError(w.t, err)
 		if st.Used == used && st.Waiting == waiting {
 			return

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
@@ -37,12 +38,13 @@ func TestMain(m *testing.M) {
 
 // world is what the replicas have in common.
 type world struct {
-	t      *testing.T
-	server *redistest.Server
-	locks  *fairlock.Client // of an operator
-	ledger string
-	bank   string
-	asked  chan question // each time that the bank is asked
+	t        *testing.T
+	server   *redistest.Server
+	locks    *fairlock.Client // of an operator
+	operator *admin.Client
+	ledger   string
+	bank     string
+	asked    chan question // each time that the bank is asked
 }
 
 // question is one that the bank is asked. It approves once the channel approved is closed.
@@ -70,6 +72,7 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(bank.Close)
 	w.bank = bank.URL
 	var err error
+	w.operator = admin.New(w.server.Client(), "")
 	w.locks, err = fairlock.New(w.server.Client(), fairlock.Config{Name: "operator"})
 	require.NoError(t, err)
 	t.Cleanup(func() { w.locks.Close() })
@@ -89,9 +92,10 @@ func (w *world) question(key string) question {
 	}
 }
 
-func (w *world) lock(account string) fairlock.State {
+func (w *world) lock(account string) admin.State {
 	w.t.Helper()
-	state, err := w.locks.Mutex("account:" + account).Inspect(w.t.Context())
+	id := fairlock.ID{Kind: fairlock.KindMutex, Name: "account:" + account}
+	state, err := w.operator.Inspect(w.t.Context(), id, 1000, 1000)
 	require.NoError(w.t, err)
 	return state
 }
@@ -216,7 +220,8 @@ func TestService_Answers(t *testing.T) {
 	q = w.question("ann/3")
 	next := patient.pay("ann", "4")
 	w.queued("ann", 1)
-	held, err := w.locks.Mutex("account:ann").ForceRelease(t.Context())
+	ann := fairlock.ID{Kind: fairlock.KindMutex, Name: "account:ann"}
+	held, err := w.operator.ForceRelease(t.Context(), ann)
 	require.NoError(t, err)
 	require.True(t, held)
 	second := w.question("ann/4")
@@ -228,7 +233,7 @@ func TestService_Answers(t *testing.T) {
 	// The lock is lost, and nobody has come: it is paid.
 	alone := patient.pay("ann", "5")
 	q = w.question("ann/5")
-	_, err = w.locks.Mutex("account:ann").ForceRelease(t.Context())
+	_, err = w.operator.ForceRelease(t.Context(), ann)
 	require.NoError(t, err)
 	close(q.approved)
 	assert.Equal(t, paid(`{"balance":70}`), <-alone)

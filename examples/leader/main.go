@@ -56,7 +56,7 @@ func run(ctx context.Context, url, name string, ttl, step time.Duration, out io.
 	}
 	defer client.Close() // before rdb: the last deferred runs first
 
-	elector := leader.New(client, "leader", leader.Options{
+	elector := leader.New(client, "leader", leader.Config{
 		Elected: func(_ context.Context, lease *fairlock.Lease) { says.Print("leads ", lease.Fence()) },
 	})
 	err = elector.Run(ctx, func(ctx context.Context) error {

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
@@ -130,12 +131,13 @@ func TestPartner_FullLineAndDrain(t *testing.T) {
 		_, err := partner.Key("ann").Acquire(t.Context(), 1) // held until the test ends
 		require.NoError(t, err)
 	}
+	operator, id := admin.New(server.Client(), ""), fairlock.ID{Kind: fairlock.KindKeyedSemaphore, Name: "partner"}
 	statuses := make(chan int, waiting)
 	for range waiting {
 		go func() { status, _ := get(t, url, "ann"); statuses <- status }()
 	}
 	require.Eventually(t, func() bool {
-		st, err := partner.Inspect(t.Context())
+		st, err := operator.Inspect(t.Context(), id, 1, 1)
 		return err == nil && st.Waiting == waiting
 	}, time.Minute, time.Millisecond)
 	status, _ := get(t, url, "ann")
@@ -149,7 +151,7 @@ func TestPartner_FullLineAndDrain(t *testing.T) {
 		assert.Equal(t, http.StatusServiceUnavailable, <-statuses)
 	}
 	require.NoError(t, cmd.Wait())
-	st, err := partner.Inspect(t.Context())
+	st, err := operator.Inspect(t.Context(), id, 1, 1)
 	require.NoError(t, err)
 	assert.Equal(t, 0, st.Waiting)
 }

@@ -64,7 +64,7 @@ func run(ctx context.Context, url, addr string, work time.Duration) error {
 		return err
 	}
 
-	elector := leader.New(locks, "cleaner", leader.Options{Address: listener.Addr().String()})
+	elector := leader.New(locks, "cleaner", leader.Config{Address: listener.Addr().String()})
 	resigned := make(chan struct{})
 	go func() {
 		defer close(resigned)

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
@@ -95,9 +96,9 @@ func TestService_InOrder(t *testing.T) {
 	client, err := fairlock.New(server.Client(), fairlock.Config{})
 	require.NoError(t, err)
 	defer client.Close()
-	report := client.Mutex("report:ann")
-	state := func() fairlock.State {
-		s, err := report.Inspect(t.Context())
+	operator := admin.New(server.Client(), "")
+	state := func() admin.State {
+		s, err := operator.Inspect(t.Context(), fairlock.ID{Kind: fairlock.KindMutex, Name: "report:ann"}, 1000, 1000)
 		require.NoError(t, err)
 		return s
 	}

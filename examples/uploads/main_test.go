@@ -22,6 +22,7 @@ import (
 	"github.com/tus/tusd/v2/pkg/filestore"
 	"github.com/tus/tusd/v2/pkg/handler"
 
+	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
@@ -219,9 +220,10 @@ func TestLocker_WaiterAtTheGrant(t *testing.T) {
 	mutex := client.Mutex("upload:" + id)
 	held, err := mutex.Lock(t.Context())
 	require.NoError(t, err)
+	operator, locked := admin.New(server.Client(), ""), fairlock.ID{Kind: fairlock.KindMutex, Name: "upload:" + id}
 	waiting := func(n int) {
 		require.Eventually(t, func() bool {
-			state, err := mutex.Inspect(t.Context())
+			state, err := operator.Inspect(t.Context(), locked, 1, 1)
 			return err == nil && state.Waiting == n
 		}, 10*time.Second, time.Millisecond)
 	}

@@ -20,7 +20,7 @@ const (
 const (
 	MaxName      = 1024 // of a lock
 	MaxNamespace = 256
-	MaxClient    = 128 // of Config.Name, and of leader.Options.Address
+	MaxClient    = 128 // of Config.Name, and of leader.Config.Address
 	MaxKey       = 128 // of a keyed semaphore
 )
 

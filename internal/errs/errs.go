@@ -16,7 +16,7 @@ var (
 	Detached    = errors.New("lease is detached")
 	Closed      = errors.New("client is closed")
 	Expired     = errors.New("lease expired")
-	Taken       = errors.New("no longer the owner")
+	Revoked     = errors.New("no longer the owner")
 	Unreachable = errors.New("redis is unreachable")
 	Refused     = errors.New("redis refuses")
 )

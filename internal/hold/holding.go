@@ -181,7 +181,7 @@ func (h *Holding) renew(ctx context.Context, t task.Task) error {
 	held, err := h.env.Redis.Renew(ctx, h.Token, asked, h.Fence)
 	switch origin := call.OriginOf(err); {
 	case err == nil && !held:
-		err = errs.LostBy(errs.Taken)
+		err = errs.LostBy(errs.Revoked)
 		h.end(t, err)
 	case err == nil:
 		h.note(renewed, true, nil)
@@ -255,7 +255,7 @@ func (h *Holding) end(t task.Task, cause error) bool {
 	h.cancel(cause)
 	h.timer.Stop()
 	margin, announced := h.term.ends.Sub(h.env.Clock.Now()), h.announced
-	expired := errors.Is(cause, errs.Lost) && !errors.Is(cause, errs.Taken)
+	expired := errors.Is(cause, errs.Lost) && !errors.Is(cause, errs.Revoked)
 	ctx := h.env.Tasks.Life()
 	if expired {
 		ctx, h.hurry = context.WithCancel(ctx)
@@ -267,7 +267,7 @@ func (h *Holding) end(t task.Task, cause error) bool {
 		return true
 	case expired:
 		h.releaseLater(ctx, t, margin)
-	case errors.Is(cause, errs.Taken):
+	case errors.Is(cause, errs.Revoked):
 		h.leaveBehind(t)
 	}
 	if announced {

@@ -225,7 +225,7 @@ func (m *machine) next() string {
 // outcome names an error.
 func outcome(err error, ok string) string {
 	for e, name := range map[error]string{
-		errs.Expired: "expired", errs.Taken: "taken", errs.Unreachable: "unreachable", errs.Unlocked: "unlocked",
+		errs.Expired: "expired", errs.Revoked: "taken", errs.Unreachable: "unreachable", errs.Unlocked: "unlocked",
 		errs.Detached: "detached", errs.Closed: "closed", errRefused: "refused",
 	} {
 		if errors.Is(err, e) {

@@ -78,7 +78,7 @@ func (h *Holding) release(ctx context.Context, t task.Task, closed error) error 
 	case state == done:
 		return nil
 	case state == gone:
-		return errs.LostBy(errs.Taken)
+		return errs.LostBy(errs.Revoked)
 	case closed != nil:
 		return closed
 	case left <= 0:
@@ -107,7 +107,7 @@ func (h *Holding) release(ctx context.Context, t task.Task, closed error) error 
 		h.leaveBehind(t)
 		if !ambiguous {
 			state = gone
-			return errs.LostBy(errs.Taken)
+			return errs.LostBy(errs.Revoked)
 		}
 	}
 	return nil

@@ -13,9 +13,6 @@ import (
 // ErrReply is wrapped by the error for a reply that no script of ours gives.
 var ErrReply = errors.New("unexpected reply")
 
-// ErrNumber is fairlock.ErrNumber.
-var ErrNumber = errors.New("bad number")
-
 // Aborted reports whether a script that requests a lock raised the error, and may have written something before, which
 // stays: the lock may be granted, or the waiter queued. An error that passes was raised by the first write. A foreign
 // key and a bad number are found before that.
@@ -34,7 +31,7 @@ func (l Lock) explain(err error) error {
 		if layout := otherLayout.FindStringSubmatch(err.Error()); layout != nil {
 			return &token.LayoutError{What: fmt.Sprintf("key %q", l.keys[0]), Layout: layout[1]}
 		}
-		return fmt.Errorf("%w: key %q: %w", ErrNumber, l.keys[0], err)
+		return fmt.Errorf("%w (another program has written key %q; if nobody uses the lock, delete it)", err, l.keys[0])
 	case call.Forbidden:
 		return fmt.Errorf("keys %q: %w", keys, err)
 	}

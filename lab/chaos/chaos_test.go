@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/tools/history"
@@ -191,7 +192,7 @@ func TestOrder(t *testing.T) {
 				})
 			}
 			require.Eventually(t, func() bool {
-				state, err := clients[0].Mutex("x").Inspect(t.Context())
+				state, err := admin.New(s.Client(), "").Inspect(t.Context(), fairlock.ID{Kind: fairlock.KindMutex, Name: "x"}, 1, 1)
 				return err == nil && state.Waiting == 200
 			}, time.Minute, 10*time.Millisecond)
 			disturb(s, clock)

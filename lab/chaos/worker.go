@@ -300,7 +300,7 @@ func (w *workers) checkLockError(ctx context.Context, c *call, try bool, request
 // checkLoss complains if a lease was taken away that nothing can have taken, or has ended by itself that outlasts what
 // goes wrong.
 func (w *workers) checkLoss(c *call, err error) {
-	switch taken := errors.Is(err, fairlock.ErrTaken); {
+	switch taken := errors.Is(err, fairlock.ErrRevoked); {
 	case taken && !w.cfg.Lossy:
 		w.complain("%s: a trusted lease was taken: %s: %v", c.lock, c.token, err)
 	case !taken && w.cfg.Outlast && !w.stoodStill(c.granted):

@@ -17,6 +17,7 @@ import (
 	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/sdk/metric"
 
+	"github.com/fairlock/fairlock-go/admin"
 	otelfairlock "github.com/fairlock/fairlock-go/contrib/otel"
 	promfairlock "github.com/fairlock/fairlock-go/contrib/prometheus"
 	"github.com/fairlock/fairlock-go/fairlock"
@@ -144,7 +145,10 @@ func TestMetrics(t *testing.T) {
 		"refused, while it waits": {func(t *testing.T, w world) {
 			w.s.Semaphore("x", 2).HoldAs("other")
 			x := w.client.Semaphore("x", 2)
-			time.AfterFunc(time.Second/2, func() { assert.NoError(t, x.Resize(context.Background(), 1)) })
+			time.AfterFunc(time.Second/2, func() {
+				id := fairlock.ID{Kind: fairlock.KindSemaphore, Name: "x"}
+				assert.NoError(t, admin.New(w.s.Link().Redis(), "").Resize(context.Background(), id, 1))
+			})
 			_, err := x.Acquire(t.Context(), 2)
 			require.Error(t, err)
 		}, []string{"wait_duration_seconds capacity kind=semaphore: 1 in 1s"}},
@@ -153,12 +157,12 @@ func TestMetrics(t *testing.T) {
 			time.Sleep(fairlock.DefaultTTL / 2)
 			require.NoError(t, lease.Unlock(t.Context()))
 		}, []string{"hold_duration_seconds: 1 in 5s", "lease_renewals_total: 1", "wait_duration_seconds: 1 in 0s"}},
-		"taken": {func(t *testing.T, w world) {
+		"revoked": {func(t *testing.T, w world) {
 			lease := w.held(t)
 			w.other.ForceRelease()
-			require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrTaken)
-			require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrTaken)
-		}, []string{"hold_duration_seconds taken: 1 in 0s", "lease_losses_total taken: 1", "wait_duration_seconds: 1 in 0s"}},
+			require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrRevoked)
+			require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrRevoked)
+		}, []string{"hold_duration_seconds revoked: 1 in 0s", "lease_losses_total revoked: 1", "wait_duration_seconds: 1 in 0s"}},
 		"unreachable": {func(t *testing.T, w world) {
 			lease := w.held(t)
 			w.client.Link.Cut()
@@ -180,8 +184,8 @@ func TestMetrics(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, lease.Unlock(t.Context()))
 			_, err = w.m.Resume(t.Context(), other.Handle())
-			require.ErrorIs(t, err, fairlock.ErrTaken)
-		}, []string{"hold_duration_seconds: 1 in 0s", "wait_duration_seconds taken: 1 in 0s",
+			require.ErrorIs(t, err, fairlock.ErrRevoked)
+		}, []string{"hold_duration_seconds: 1 in 0s", "wait_duration_seconds revoked: 1 in 0s",
 			"wait_duration_seconds: 1 in 0s"}},
 		"closed": {func(t *testing.T, w world) {
 			w.held(t)

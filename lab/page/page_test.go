@@ -304,7 +304,7 @@ func TestPage_TellsThatItIsLost(t *testing.T) {
 // it is not.
 func TestPage_Keyed(t *testing.T) {
 	s := visit(t, t.Name())
-	gpu := func(client, key string) fairlock.SemaphoreKey {
+	gpu := func(client, key string) fairlock.Semaphore {
 		return s.client(client).KeyedSemaphore("gpu", 3).Key(key, fairlock.WithKeyLimit(2))
 	}
 	full, err := gpu("train-1", "tenant 17").Acquire(t.Context(), 2)
@@ -355,7 +355,7 @@ func TestPage_OtherSite(t *testing.T) {
 // elect has so many candidates, of which the first leads, until the end of the test.
 func (s *site) elect(name string, n int) {
 	for i := range n {
-		e := leader.New(s.client(fmt.Sprintf("scheduler-%d", i)), name, leader.Options{})
+		e := leader.New(s.client(fmt.Sprintf("scheduler-%d", i)), name, leader.Config{})
 		go func() {
 			_ = e.Run(s.t.Context(), func(ctx context.Context) error { <-ctx.Done(); return nil })
 		}()

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlock/fairlock-go/admin"
+	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/internal/script"
@@ -157,7 +159,8 @@ var faults = []*fault{
 			from := w.now()
 			ctx, cancel := context.WithTimeout(context.Background(), longestFault)
 			defer cancel()
-			_, _ = p.named(t.name).ForceRelease(ctx)
+			id := fairlock.ID{Kind: fairlock.Kind(t.kind), Name: t.name}
+			_, _ = admin.New(p.client.Redis, "").ForceRelease(ctx, id)
 			w.loss(t.name, from, w.now()+int64(latest)) // a request that got no reply may still arrive
 		})
 	}},

@@ -193,7 +193,7 @@ func (p *process) trace() *fairlock.Trace {
 				c.fail("a notification is trusted, and its fence %d is not above the last number that its waiter knows", i.Fence)
 			}
 		},
-		Left: func(i fairlock.LeftInfo) { // also one that was queued, and got no reply
+		Abandoned: func(i fairlock.AbandonedInfo) { // also one that was queued, and got no reply
 			if c := current(); c != nil {
 				c.ended(i.Queued)
 				c.token = i.Token.Text()
@@ -203,7 +203,7 @@ func (p *process) trace() *fairlock.Trace {
 		},
 		Ended: func(i fairlock.EndedInfo) {
 			// If Redis has not said that a lease is lost, it may still hold the lock for nobody.
-			lost := errors.Is(i.Err, fairlock.ErrLost) && !errors.Is(i.Err, fairlock.ErrTaken)
+			lost := errors.Is(i.Err, fairlock.ErrLost) && !errors.Is(i.Err, fairlock.ErrRevoked)
 			if made, ok := p.byToken.Load(i.Token.Text()); ok && lost {
 				c := made.(*call)
 				if lease := c.lease.Load(); lease != nil && lease.Token() == i.Token && !c.unlocking.Load() {
@@ -391,7 +391,7 @@ func (p *process) semaphore(c *call, ttl time.Duration) fairlock.Semaphore {
 	return p.client.Semaphore(c.lock, c.permits, fairlock.WithTTL(ttl), fairlock.WithMinHold(c.minHold))
 }
 
-func (p *process) keyed(c *call, ttl time.Duration) fairlock.SemaphoreKey {
+func (p *process) keyed(c *call, ttl time.Duration) fairlock.Semaphore {
 	return p.allKeys(c, ttl).Key(c.key, fairlock.WithKeyLimit(c.limit), fairlock.WithShare(c.share))
 }
 
@@ -486,7 +486,7 @@ func (p *process) resume(c *call, lease *fairlock.Lease, random *rand.Rand) (aga
 	length := []time.Duration{ttl, longTTL}[random.IntN(2)]
 	again, err := q.resumes(c, length).Resume(ctx, lease.Handle())
 	if err != nil {
-		c.gaveUp.Store(!errors.Is(err, fairlock.ErrTaken))
+		c.gaveUp.Store(!errors.Is(err, fairlock.ErrRevoked))
 		return lease, p, over
 	}
 	if c.minHold > 0 {
@@ -521,20 +521,6 @@ func (p *process) resumes(c *call, ttl time.Duration) anyLock {
 // anyLock is what all kinds of locks have.
 type anyLock interface {
 	Resume(ctx context.Context, h fairlock.Handle) (*fairlock.Lease, error)
-	ForceRelease(ctx context.Context) (bool, error)
-}
-
-func (p *process) named(lock string) anyLock {
-	switch lock {
-	case "semaphore":
-		return p.client.Semaphore(lock, p.world.cfg.Permits)
-	case "rwmutex":
-		return p.client.RWMutex(lock)
-	case "keyed":
-		return p.client.KeyedSemaphore(lock, p.world.cfg.Permits)
-	default:
-		return p.client.Mutex(lock)
-	}
 }
 
 // pause sleeps by the process's clock, also when the process is to end.

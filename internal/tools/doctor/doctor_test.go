@@ -431,7 +431,7 @@ func TestLayout(t *testing.T) {
 
 	key := script.KeysOf("semaphore", "fairlock", "c").Part("number")
 	require.NoError(t, rdb.Set(t.Context(), key, "999 what a later version writes", time.Hour).Err())
-	_, err = client.Semaphore("c", 1).Inspect(t.Context())
+	_, err = client.Semaphore("c", 1).TryAcquire(t.Context(), 1)
 	other := &token.LayoutError{}
 	require.ErrorAs(t, err, &other)
 	assert.Equal(t, is(Problem, ours+"; used lately: 2 locks of layout "+tokens.Layout+", 1 lock of layout 999"), layout())
@@ -500,8 +500,9 @@ func TestSlowLog_OwnScripts(t *testing.T) {
 	require.NoError(t, err)
 	defer client.Close()
 	for range 2 {
-		_, err := client.Semaphore("x", 1).Inspect(t.Context())
+		lease, err := client.Semaphore("x", 1).TryAcquire(t.Context(), 1)
 		require.NoError(t, err)
+		require.NoError(t, lease.Unlock(t.Context()))
 	}
 	require.NoError(t, rdb.Eval(t.Context(), "return 1", nil).Err())
 	entries, err := rdb.SlowLogGet(t.Context(), 100).Result()
@@ -516,7 +517,7 @@ func TestSlowLog_OwnScripts(t *testing.T) {
 	}
 	const advice = "look at what slows the server down"
 	assert.Contains(t, seen["(EVAL of fairlock's own script)"], advice)
-	assert.Contains(t, seen["(EVALSHA of fairlock's own script inspect)"], advice)
+	assert.Contains(t, seen["(EVALSHA of fairlock's own script acquire)"], advice)
 	assert.Contains(t, seen, "(EVAL)", "of another script")
 	assert.Empty(t, seen["(EVAL)"])
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/keyspace"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/internal/tools/inspect"
@@ -133,7 +134,7 @@ type search struct {
 func (s *server) keys(ctx context.Context) (Finding, error) {
 	all := search{layouts: map[string]int{}}
 	for start, cursor := time.Now(), uint64(0); ; {
-		keys, next, err := s.rdb.Scan(ctx, cursor, inspect.Glob(s.Namespace)+":{*}:*", scanStep).Result()
+		keys, next, err := s.rdb.Scan(ctx, cursor, keyspace.Glob(s.Namespace)+":{*}:*", scanStep).Result()
 		if err == nil {
 			err = all.look(ctx, s.rdb, s.Namespace, keys)
 		}
@@ -171,7 +172,7 @@ func (s *server) empty(ctx context.Context) Finding {
 
 // look looks at some keys. One that has gone meanwhile has no type.
 func (f *search) look(ctx context.Context, rdb *redis.Client, namespace string, keys []string) error {
-	keys = slices.DeleteFunc(keys, func(key string) bool { _, ours := inspect.ParseKey(namespace, key); return !ours })
+	keys = slices.DeleteFunc(keys, func(key string) bool { _, ours := keyspace.Parse(namespace, key); return !ours })
 	f.seen += len(keys)
 	types, ttls := make([]*redis.StatusCmd, len(keys)), make([]*redis.DurationCmd, len(keys))
 	_, err := rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -182,7 +183,7 @@ func (f *search) look(ctx context.Context, rdb *redis.Client, namespace string, 
 	})
 	var numbers []string
 	for i, text := range keys {
-		key, _ := inspect.ParseKey(namespace, text)
+		key, _ := keyspace.Parse(namespace, text)
 		switch has := types[i].Val(); {
 		case has == "none" || has == "":
 			continue

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/fairlock/fairlock-go/internal/keyspace"
 	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 )
 
@@ -116,7 +117,7 @@ func needsOf(purpose Purpose, namespace string, before7 bool) needs {
 // patterns are the rules for a namespace's keys and channels. A rule has no spaces: any character stands for one.
 func patterns(namespace string) (keys, channels string) {
 	special := func(r rune) bool { return unicode.IsSpace(r) || r == '"' || r == '\'' } // for ACL, and for redis-cli
-	glob := strings.Join(strings.FieldsFunc(inspect.Glob(namespace), special), "?")
+	glob := strings.Join(strings.FieldsFunc(keyspace.Glob(namespace), special), "?")
 	return "~" + glob + ":*", "&" + glob + ":notify:*"
 }
 

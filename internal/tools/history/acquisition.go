@@ -153,6 +153,8 @@ func (a *acquisition) waitsUntil() int64 {
 }
 
 // byRedis reports whether Redis said that a lease is over: not the client's clock, nor its Close.
-func byRedis(e *Event) bool { return e.Err == "" || strings.Contains(e.Err, fairlock.ErrTaken.Error()) }
+func byRedis(e *Event) bool {
+	return e.Err == "" || strings.Contains(e.Err, fairlock.ErrRevoked.Error())
+}
 
 func byClose(e *Event) bool { return strings.Contains(e.Err, fairlock.ErrClosed.Error()) }

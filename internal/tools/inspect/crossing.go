@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/admin"
 )
 
 // Crossing is a lock that is waited for by a client that holds another one, and held by a client that waits for that.
@@ -44,17 +44,17 @@ func (l Lock) MayCross(others []Lock) (ids []ID) {
 const crossings = 8
 
 // blocking are the holders that every waiter waits for.
-func (l Lock) blocking() []fairlock.Holder {
+func (l Lock) blocking() []admin.Holder {
 	if HasPermits(l.Kind) && (len(l.Holders) > 1 || l.Unlisted() > 0) {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(l.Holders), func(h fairlock.Holder) bool { return h.Released || h.Fence == 0 })
+	return slices.DeleteFunc(slices.Clone(l.Holders), func(h admin.Holder) bool { return h.Released || h.Fence == 0 })
 }
 
 // waitsWhileHolding reports whether the client of a holder of another lock waits for this one, and began after it was
 // granted the other one.
-func (l Lock) waitsWhileHolding(h fairlock.Holder) bool {
-	return slices.ContainsFunc(l.Living(), func(w fairlock.Waiter) bool {
+func (l Lock) waitsWhileHolding(h admin.Holder) bool {
+	return slices.ContainsFunc(l.Living(), func(w admin.Waiter) bool {
 		return !w.Candidate && w.Ticket > h.Fence && w.Token.Client() == h.Token.Client()
 	})
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/dispatch"
+	"github.com/fairlock/fairlock-go/internal/keyspace"
 	"github.com/fairlock/fairlock-go/internal/script"
 )
 
@@ -56,11 +56,7 @@ func (id ID) Compare(other ID) int {
 	return cmp.Or(cmp.Compare(id.Name, other.Name), slices.Index(Kinds, id.Kind)-slices.Index(Kinds, other.Kind))
 }
 
-// In is the lock in Redis, for those that read it or take it from its holders.
-func (id ID) In(rdb dispatch.Evaler, namespace string) script.Lock {
-	lock, _ := script.Of(dispatch.NewDirect(rdb), string(id.Kind), namespace, id.Name)
-	return lock
-}
+func idOf(k keyspace.Key) ID { return ID{fairlock.Kind(k.Kind), k.Name} }
 
 // Keys are all keys of the lock.
 func (id ID) Keys(namespace string) (names []string) {
@@ -69,53 +65,6 @@ func (id ID) Keys(namespace string) (names []string) {
 	}
 	return names
 }
-
-// Key is a key of a lock.
-type Key struct {
-	ID
-	Part string // "queue", "lock", …
-	Type string // that it has in Redis
-}
-
-// unescape undoes what is done to names in keys.
-var unescape = strings.NewReplacer("%25", "%", "%7B", "{", "%7D", "}")
-
-// ParseKey reads the name of a key; false: it is not that of a lock.
-func ParseKey(namespace, text string) (Key, bool) {
-	rest, ours := strings.CutPrefix(text, namespace+":{")
-	name, _, _ := strings.Cut(rest, "}:")
-	for _, kind := range Kinds {
-		id := ID{kind, unescape.Replace(name)}
-		all := script.KeysOf(string(kind), namespace, id.Name)
-		i := slices.IndexFunc(all, func(k script.RedisKey) bool { return k.Name == text })
-		if i >= 0 && ours && name != "" {
-			return Key{id, all[i].Part, all[i].Type}, true
-		}
-	}
-	return Key{}, false
-}
-
-// sought reports whether there is such a key only while somebody holds the lock or waits for it, or while a semaphore
-// is resized.
-func (k Key) sought() bool {
-	return k.Part == "lock" || k.Part == "queue" || k.Part == "permits" || k.Part == "resized" &&
-		k.Kind != fairlock.KindRWMutex
-}
-
-// Glob is a pattern of Redis that matches the text and nothing else.
-func Glob(text string) string { return glob.Replace(text) }
-
-var glob = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
-
-// pattern matches the sought keys of locks whose names begin with prefix: lock, queue, permits and resized. Numbers
-// outlive a lock, so there may be many, and the server leaves them out; three letters of a key's end suffice for that.
-func pattern(namespace, prefix string) string {
-	start, _ := strings.CutSuffix(script.KeysOf("mutex", namespace, prefix).Part("queue"), "}:queue")
-	return Glob(start) + "*}:*" + soughtEnd
-}
-
-// soughtEnd matches the ends of lock, queue, permits and resized.
-const soughtEnd = "[oeiz][cuet][kesd]"
 
 // Plain is a text as it can stand in a line: as it is, or quoted as in Go if it is not valid UTF-8 or has anything that
 // is not seen as itself: control characters, spaces, quotes, marks that turn the direction of writing.

@@ -13,8 +13,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/internal/keyspace"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/token"
@@ -60,11 +62,11 @@ func TestID_KeysAndPatterns(t *testing.T) {
 			all, some := keysOf(namespace, name)
 			for _, key := range append(all, others...) {
 				keys = append(keys, key, "")
-				parsed, ok := ParseKey(namespace, key)
+				parsed, ok := keyspace.Parse(namespace, key)
 				want, sign := some[key]
-				require.Equal(t, []bool{slices.Contains(all, key), sign}, []bool{ok, parsed.sought()}, key)
+				require.Equal(t, []bool{slices.Contains(all, key), sign}, []bool{ok, parsed.Shows()}, key)
 				if sign {
-					require.Equal(t, want, parsed.ID)
+					require.Equal(t, want, idOf(parsed))
 					signs[key] = want
 				}
 			}
@@ -77,7 +79,7 @@ func TestID_KeysAndPatterns(t *testing.T) {
 					want = append(want, key)
 				}
 			}
-			have, err := rdb.Keys(t.Context(), pattern(namespace, prefix)).Result()
+			have, err := rdb.Keys(t.Context(), keyspace.Pattern(namespace, prefix)).Result()
 			require.NoError(t, err)
 			require.ElementsMatch(t, want, have, "namespace %q, prefix %q", namespace, prefix)
 		}
@@ -88,7 +90,7 @@ func TestID_KeysAndPatterns(t *testing.T) {
 		"fairlock:{%41}:lock", "fairlock:{%7b}:lock", "fairlock:{a{b}:lock", "fairlock:{a}b}:lock", "fairlock:{a}:sem:lock",
 		"fairlock:{a}:lock:x", "fairlock:{a}:permits", "fairlock:notify:a", "xfairlock:{a}:lock",
 	} {
-		id, ok := ParseKey("fairlock", key)
+		id, ok := keyspace.Parse("fairlock", key)
 		require.False(t, ok, "%q is taken for %v", key, id)
 	}
 	_, err := ParseKind("\x1b")
@@ -185,7 +187,7 @@ func TestServer_ManyHolders(t *testing.T) {
 // that are last.
 func TestByHeld(t *testing.T) {
 	held := func(fence uint64, age time.Duration, released bool) Lock {
-		return Lock{State: fairlock.State{Holders: []fairlock.Holder{{Fence: fence, Age: age, Released: released}}}}
+		return Lock{State: admin.State{Holders: []admin.Holder{{Fence: fence, Age: age, Released: released}}}}
 	}
 	all := []Lock{held(3, 30, false), {}, held(1, 20, false), held(0, 0, false), held(1, 90, true), held(2, 40, false)}
 	slices.SortStableFunc(all, ByHeld)
@@ -399,7 +401,7 @@ func TestAddCause(t *testing.T) {
 func TestByWait(t *testing.T) {
 	at := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
 	read := func(name string, late, wait time.Duration) Lock {
-		return Lock{ID: ID{Name: name}, State: fairlock.State{At: at.Add(late), OldestWait: wait}}
+		return Lock{ID: ID{Name: name}, State: admin.State{At: at.Add(late), OldestWait: wait}}
 	}
 	all := []Lock{
 		read("none", 0, 0), read("unknown", 0, -1), read("later", 9*time.Millisecond, 1005*time.Millisecond),

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/fairlock/fairlock-go/internal/keyspace"
 )
 
 // What may have been meant by a name or a namespace of which there is nothing.
@@ -42,7 +44,7 @@ func (s *Server) Namespaces(ctx context.Context) ([]string, error) {
 	err := s.guess(ctx, "*:{*}:*", func(keys []string) {
 		for _, text := range keys {
 			namespace, _, _ := strings.Cut(text, ":{")
-			if _, ours := ParseKey(namespace, text); ours {
+			if _, ours := keyspace.Parse(namespace, text); ours {
 				seen[namespace] = true
 			}
 		}
@@ -77,13 +79,13 @@ func (s *Server) NoLocks(namespaces []string, err error) string {
 // is. If the error is not nil, there may be others.
 func (s *Server) Used(ctx context.Context, name string) (used []ID, elsewhere []string, err error) {
 	seen, namespaces := map[ID]bool{}, map[string]bool{}
-	err = s.guess(ctx, "*:{*}:*"+soughtEnd, func(keys []string) {
+	err = s.guess(ctx, keyspace.Everywhere, func(keys []string) {
 		for _, text := range keys {
 			namespace, _, _ := strings.Cut(text, ":{")
-			switch key, ours := ParseKey(namespace, text); {
-			case !ours || !key.sought():
+			switch key, ours := keyspace.Parse(namespace, text); {
+			case !ours || !key.Shows():
 			case namespace == s.Namespace:
-				seen[key.ID] = true
+				seen[idOf(key)] = true
 			case key.Name == name:
 				namespaces[namespace] = true
 			}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
 )
@@ -32,14 +33,14 @@ func TestLock_Meant(t *testing.T) {
 		require.Equal(t, want, said(Lock{ID: ID{Name: typed}}.Meant(used)), typed)
 	}
 	lock := func(kind fairlock.Kind, fence uint64) Lock {
-		return Lock{ID: ID{kind, "gpu"}, State: fairlock.State{Fence: fence}}
+		return Lock{ID: ID{kind, "gpu"}, State: admin.State{Fence: fence}}
 	}
 	require.Equal(t, "keyed gpu", said(lock(fairlock.KindSemaphore, 0).Meant(used)), "another kind")
 	require.Equal(t, "keyed gpu", said(lock(fairlock.KindSemaphore, 1).Meant(used)), "also if this one was used lately")
 	require.Empty(t, lock("", 0).Meant(used), "all kinds were looked at")
 	for _, l := range []Lock{
-		{ID: ID{Name: "gpus"}, State: fairlock.State{Fence: 1}}, {ID: ID{Name: "gpus"}, State: fairlock.State{Resized: true}},
-		{ID: ID{Name: "gpus"}, State: fairlock.State{Waiting: 1}}, {ID: ID{Name: "gpus"}, Err: errors.New("no")},
+		{ID: ID{Name: "gpus"}, State: admin.State{Fence: 1}}, {ID: ID{Name: "gpus"}, State: admin.State{Resized: true}},
+		{ID: ID{Name: "gpus"}, State: admin.State{Waiting: 1}}, {ID: ID{Name: "gpus"}, Err: errors.New("no")},
 	} {
 		require.Empty(t, l.Meant(used), "it is the one that is meant")
 	}

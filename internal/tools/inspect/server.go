@@ -14,15 +14,17 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/call"
+	"github.com/fairlock/fairlock-go/internal/keyspace"
 )
 
 // Lock is a lock at one moment.
 type Lock struct {
 	ID
-	fairlock.State
+	admin.State
 	Err error // why it cannot be read, a key of something else for example; the State is zero then
 }
 
@@ -34,7 +36,7 @@ func (l Lock) Unknown() bool { return l.Err != nil && call.OriginOf(l.Err) != ca
 func (l Lock) Held() bool { return len(l.Holders) > 0 }
 
 // Holder returns the holder that has held the lock longest; zero if there is none. A mutex has no other.
-func (l Lock) Holder() (first fairlock.Holder) {
+func (l Lock) Holder() (first admin.Holder) {
 	if l.Held() {
 		first = l.Holders[0]
 	}
@@ -86,7 +88,7 @@ func ByWait(a, b Lock) int {
 
 // longestHeld orders holders: first the one that has held the lock longest, last those that have released it. The order
 // of two does not change with time.
-func longestHeld(a, b fairlock.Holder) int {
+func longestHeld(a, b admin.Holder) int {
 	if a.Released != b.Released {
 		return map[bool]int{true: 1, false: -1}[a.Released]
 	}
@@ -107,14 +109,14 @@ func (l Lock) Late() (n int, all bool) {
 }
 
 // LateFirst are the holders: first those that have missed renewals.
-func (l Lock) LateFirst() []fairlock.Holder {
+func (l Lock) LateFirst() []admin.Holder {
 	all := slices.Clone(l.Holders)
-	slices.SortStableFunc(all, func(a, b fairlock.Holder) int { return min(b.Missed, 1) - min(a.Missed, 1) })
+	slices.SortStableFunc(all, func(a, b admin.Holder) int { return min(b.Missed, 1) - min(a.Missed, 1) })
 	return all
 }
 
 // Living are the listed waiters that have not expired.
-func (l Lock) Living() (all []fairlock.Waiter) {
+func (l Lock) Living() (all []admin.Waiter) {
 	for _, w := range l.Waiters {
 		if w.TTL > 0 {
 			all = append(all, w)
@@ -149,7 +151,7 @@ func (l Lock) OtherLimits() string {
 type Server struct {
 	Redis     redis.UniversalClient
 	Namespace string
-	inspector *fairlock.Inspector
+	Admin     *admin.Client   // of the same namespace
 	calls     *sync.WaitGroup // that are under way, after their ctx has ended too
 	*traffic
 }
@@ -158,7 +160,7 @@ type Server struct {
 // whose ctx has ended may still be under way.
 func On(rdb redis.UniversalClient, namespace string) *Server {
 	return &Server{Redis: rdb, Namespace: namespace, traffic: &traffic{}, calls: &sync.WaitGroup{},
-		inspector: fairlock.NewInspector(rdb, namespace)}
+		Admin: admin.New(rdb, namespace)}
 }
 
 // Close waits for the calls that are under way.
@@ -187,11 +189,11 @@ func (s *Server) Read(ctx context.Context, waiters int, ids ...ID) (read []Lock,
 		tasks.Go(func() {
 			s.begin(perLock)
 			s.calls.Add(1)
-			state, err := Await(ctx, func() (fairlock.State, error) {
+			state, err := Await(ctx, func() (admin.State, error) {
 				defer s.calls.Done()
-				return s.inspector.Inspect(ctx, fairlock.ID(id), Most, waiters)
+				return s.Admin.Inspect(ctx, fairlock.ID(id), Most, waiters)
 			})
-			if ctx.Err() != nil && err != nil {
+			if err = Bare(err); err != nil && ctx.Err() != nil {
 				err = call.WithOrigin(err)
 			}
 			unanswered := err
@@ -200,7 +202,7 @@ func (s *Server) Read(ctx context.Context, waiters int, ids ...ID) (read []Lock,
 			}
 			s.end(unanswered)
 			slices.SortStableFunc(state.Holders, longestHeld)
-			state.Waiters = append([]fairlock.Waiter{}, state.Waiters...) // not nil
+			state.Waiters = append([]admin.Waiter{}, state.Waiters...) // not nil
 			locks[i] = Lock{id, state, err}
 			if away(err) && !cluster {
 				stop(err) // the others would not be read either
@@ -220,6 +222,15 @@ func (s *Server) Read(ctx context.Context, waiters int, ids ...ID) (read []Lock,
 		err = cause
 	}
 	return read, err
+}
+
+// Bare is the error of a method of admin without the name of the lock, which whoever reads many locks adds.
+func Bare(err error) error {
+	var e *fairlock.Error
+	if errors.As(err, &e) {
+		return e.Err
+	}
+	return err
 }
 
 // Unread is an error that says in one line which locks could not be read, and why; nil if all could. One cause is named
@@ -352,13 +363,6 @@ func Hello(ctx context.Context, rdb *redis.Client) (map[string]string, error) {
 	return fields, err
 }
 
-const (
-	// Few is how many waiters of each lock a list reads, for its oldest wait.
-	Few = 10
-	// step is how many keys one SCAN looks at: about half a millisecond of the server's time.
-	step = 500
-)
-
 // Want says which locks are wanted. The zero Want wants all.
 type Want struct {
 	Prefix string          // how their names begin
@@ -381,7 +385,7 @@ type search struct {
 // The error says what could not be read; what could is returned all the same.
 func (s *Server) Find(ctx context.Context, want Want) ([]Lock, error) {
 	f := &search{Server: s, want: want, seen: map[ID]bool{}}
-	err := s.scan(ctx, pattern(s.Namespace, want.Prefix), f.read)
+	err := s.scan(ctx, keyspace.Pattern(s.Namespace, want.Prefix), f.read)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	found := slices.Clone(f.found) // after the end of ctx, a search may still add to it
@@ -397,7 +401,7 @@ func (s *Server) scan(ctx context.Context, match string, see func(ctx context.Co
 			keys, err := Await(ctx, func() (keys []string, err error) {
 				s.begin(PerStep)
 				defer func() { s.end(err) }()
-				keys, cursor, err = rdb.Scan(ctx, cursor, match, step).Result()
+				keys, cursor, err = rdb.Scan(ctx, cursor, match, keyspace.Step).Result()
 				return keys, err
 			})
 			if err == nil {
@@ -420,7 +424,7 @@ func (s *Server) scan(ctx context.Context, match string, see func(ctx context.Co
 
 // read reads the locks that keys are of.
 func (f *search) read(ctx context.Context, keys []string) error {
-	locks, err := f.Read(ctx, Few, f.fresh(keys)...)
+	locks, err := f.Read(ctx, keyspace.Few, f.fresh(keys)...)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, l := range locks {
@@ -437,10 +441,11 @@ func (f *search) fresh(keys []string) (ids []ID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, text := range keys {
-		key, ours := ParseKey(f.Namespace, text)
-		if ours && key.sought() && !f.seen[key.ID] && (f.want.Kinds == nil || slices.Contains(f.want.Kinds, key.Kind)) {
-			f.seen[key.ID] = true
-			ids = append(ids, key.ID)
+		key, ours := keyspace.Parse(f.Namespace, text)
+		id := idOf(key)
+		if ours && key.Shows() && !f.seen[id] && (f.want.Kinds == nil || slices.Contains(f.want.Kinds, id.Kind)) {
+			f.seen[id] = true
+			ids = append(ids, id)
 		}
 	}
 	return ids

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 )
@@ -117,7 +118,7 @@ func Ago(age time.Duration, number uint64) string {
 }
 
 // HeldFor is for how long a holder has held a lock.
-func HeldFor(h fairlock.Holder) string {
+func HeldFor(h admin.Holder) string {
 	if h.Released { // its fence is that of the release
 		return None
 	}
@@ -140,7 +141,7 @@ func LongestHeld(l inspect.Lock) string {
 }
 
 // Left is what is left of a lease, or of a minimum hold.
-func Left(h fairlock.Holder) string {
+func Left(h admin.Holder) string {
 	if h.TTL < 0 {
 		return neverEnds
 	}
@@ -152,13 +153,13 @@ func Left(h fairlock.Holder) string {
 const settled = 100 * time.Millisecond
 
 // unrenewed reports whether a lease was granted and not renewed since, so nobody knows yet whether its holder lives.
-func unrenewed(h fairlock.Holder) bool {
+func unrenewed(h admin.Holder) bool {
 	return h.Fence > 0 && h.Renewed >= 0 && h.Renewed > h.Age-settled
 }
 
 // Renewed says when a lease was renewed or granted. Whether its holder lives shows at its next renewal, and with a long
 // TTL that is minutes later: nothing more is said before.
-func Renewed(h fairlock.Holder) Phrase {
+func Renewed(h admin.Holder) Phrase {
 	p := renewedBriefly(h)
 	switch {
 	case h.Released:
@@ -173,7 +174,7 @@ func Renewed(h fairlock.Holder) Phrase {
 }
 
 // renewedBriefly says the same in a word or two.
-func renewedBriefly(h fairlock.Holder) Phrase {
+func renewedBriefly(h admin.Holder) Phrase {
 	switch {
 	case h.Released:
 		return Phrase{Text: released}
@@ -194,7 +195,7 @@ func RenewedOfAll(l inspect.Lock) Phrase { return ofAll(l, Renewed) }
 // RenewedInTable is RenewedOfAll where little fits: without how often a lease is renewed.
 func RenewedInTable(l inspect.Lock) Phrase { return ofAll(l, renewedBriefly) }
 
-func ofAll(l inspect.Lock, ofOne func(fairlock.Holder) Phrase) Phrase {
+func ofAll(l inspect.Lock, ofOne func(admin.Holder) Phrase) Phrase {
 	n, all := l.Late()
 	switch {
 	case l.Err != nil:
@@ -221,7 +222,7 @@ const late = 1800 * time.Millisecond
 
 // Waiter says whether a waiter is alive. Nobody but its client knows its WaiterTTL, so a waiter that has died is not
 // silent at once.
-func Waiter(w fairlock.Waiter) Phrase {
+func Waiter(w admin.Waiter) Phrase {
 	switch {
 	case w.TTL <= 0 && w.Ticket == 0:
 		return Phrase{Bad, expired}
@@ -325,7 +326,7 @@ func OldestWait(l inspect.Lock) string {
 }
 
 // OfKey says how the i-th key of a keyed semaphore stands.
-func OfKey(i int, k fairlock.KeyState) Phrase {
+func OfKey(i int, k admin.KeyState) Phrase {
 	p := Phrase{}
 	switch {
 	case k.AtLimit:
@@ -390,7 +391,7 @@ func BesideInTable(l inspect.Lock) string {
 const most = 8
 
 // Groups counts waiters by client, the largest group first: "50 web-3, 50 web-4".
-func Groups(waiters []fairlock.Waiter) string {
+func Groups(waiters []admin.Waiter) string {
 	n := map[string]int{}
 	var names []string
 	for _, w := range waiters {
@@ -437,7 +438,7 @@ func HasLeft(l inspect.Lock) string {
 		return ""
 	}
 	text += ", " + dropped
-	gone := slices.DeleteFunc(slices.Clone(l.Waiters), func(w fairlock.Waiter) bool { return w.TTL > 0 })
+	gone := slices.DeleteFunc(slices.Clone(l.Waiters), func(w admin.Waiter) bool { return w.TTL > 0 })
 	if len(gone) > 0 {
 		text += ": " + Groups(gone)
 	}
@@ -448,7 +449,7 @@ func HasLeft(l inspect.Lock) string {
 }
 
 // IsReleased names a holder that has released a lock that stays taken; "" for others.
-func IsReleased(h fairlock.Holder) string {
+func IsReleased(h admin.Holder) string {
 	if h.Released {
 		return released
 	}
@@ -456,7 +457,7 @@ func IsReleased(h fairlock.Holder) string {
 }
 
 // Heir says who gets what a holder has if it is taken from that holder.
-func Heir(l inspect.Lock, h fairlock.Holder) string {
+func Heir(l inspect.Lock, h admin.Holder) string {
 	living := l.Living()
 	if l.Waiting == 0 {
 		return "It is " + free + " at once."
@@ -586,12 +587,12 @@ func Why(l inspect.Lock) string {
 	name, behind, living := "The first waiter", "those behind it wait", l.Living()
 	more := l.Waiting > 1
 	if l.Kind == fairlock.KindKeyedSemaphore {
-		keys := slices.DeleteFunc(slices.Clone(l.State.Keys), func(k fairlock.KeyState) bool { return k.AtLimit })
+		keys := slices.DeleteFunc(slices.Clone(l.State.Keys), func(k admin.KeyState) bool { return k.AtLimit })
 		if len(keys) == 0 {
 			return strings.Join(texts, " ")
 		}
 		name, behind = "The first waiter of key "+inspect.Plain(keys[0].Key)+", which is "+next+",", "the keys behind it wait"
-		living = slices.DeleteFunc(living, func(w fairlock.Waiter) bool { return w.Key != keys[0].Key })
+		living = slices.DeleteFunc(living, func(w admin.Waiter) bool { return w.Key != keys[0].Key })
 		more = len(keys) > 1
 	}
 	if !more {
@@ -607,7 +608,7 @@ func Why(l inspect.Lock) string {
 
 // wants says why the lock is not granted to the next waiter yet, unless it just needs a permit to be free. behind says
 // who waits behind that waiter; it is empty if nobody does.
-func wants(l inspect.Lock, first fairlock.Waiter, behind string) (text string) {
+func wants(l inspect.Lock, first admin.Waiter, behind string) (text string) {
 	also := func(before, after string) string {
 		if behind == "" {
 			return ""
@@ -690,7 +691,7 @@ func ofHolders(l inspect.Lock) Phrase {
 }
 
 // ofHolder tells of the only holder.
-func ofHolder(l inspect.Lock, h fairlock.Holder, name string) Phrase {
+func ofHolder(l inspect.Lock, h admin.Holder, name string) Phrase {
 	has := "Held by " + name
 	if l.Leads() {
 		has = name + " " + leads

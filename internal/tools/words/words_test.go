@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/script"
@@ -103,13 +104,13 @@ func TestWords_EachHasAState(t *testing.T) {
 		m.Mutex("dead").CrashHolding("web-9", 100*time.Millisecond)
 		m.Mutex("dead").CrashQueued("web-9", 200*time.Millisecond)
 		for i := range 2 {
-			e := leader.New(m.Client(fairlock.Config{Name: fmt.Sprint("node-", i)}).Client, "election", leader.Options{})
+			e := leader.New(m.Client(fairlock.Config{Name: fmt.Sprint("node-", i)}).Client, "election", leader.Config{})
 			wait(func() { _ = e.Run(ctx, func(ctx context.Context) error { <-ctx.Done(); return nil }) })
 		}
 		lease, err := c.Mutex("released", fairlock.WithMinHold(time.Hour)).Lock(ctx)
 		require.NoError(t, err)
 		require.NoError(t, lease.Unlock(ctx))
-		require.NoError(t, c.Semaphore("resized", 5).Resize(ctx, 7))
+		require.NoError(t, admin.New(c.Redis, "").Resize(ctx, fairlock.ID{Kind: fairlock.KindSemaphore, Name: "resized"}, 7))
 		lease, err = c.Mutex("lately").Lock(ctx)
 		require.NoError(t, err)
 		require.NoError(t, lease.Unlock(ctx))
@@ -191,7 +192,7 @@ func TestWords_EachHasAState(t *testing.T) {
 // Waiters are counted once: those behind the ones that are shown, by client as far as they are listed.
 func TestRest(t *testing.T) {
 	t.Parallel()
-	l := inspect.Lock{State: fairlock.State{Waiting: 5, Waiters: []fairlock.Waiter{{TTL: 1}, {TTL: 1}, {TTL: 1}}}}
+	l := inspect.Lock{State: admin.State{Waiting: 5, Waiters: []admin.Waiter{{TTL: 1}, {TTL: 1}, {TTL: 1}}}}
 	require.Equal(t, "4 more: 2 (not fairlock's), and 2 that are not listed", words.Rest(l, 1))
 	require.Equal(t, "2 more that are not listed", words.Rest(l, 3))
 	l.Waiting = 3
@@ -339,7 +340,7 @@ func TestRenewed_OfALongTTL(t *testing.T) {
 // A lock under a minimum hold is not free before that is over, and the time until then is said wherever that of a lease
 // is.
 func TestLeft_OfAMinimumHold(t *testing.T) {
-	h := fairlock.Holder{Released: true, TTL: 23 * time.Hour, Renewed: -1}
+	h := admin.Holder{Released: true, TTL: 23 * time.Hour, Renewed: -1}
 	require.Equal(t, "23h0m", words.Left(h))
 	require.Equal(t, "released, free in 23h0m", words.Renewed(h).Text)
 }
@@ -397,31 +398,31 @@ func TestCrossing(t *testing.T) {
 func TestOfAll(t *testing.T) {
 	tok, err := locktoken.Parse("web-1:2.00007ps0t001" + strings.Repeat("S", 17) + "A")
 	require.NoError(t, err)
-	holder := func(held time.Duration, missed int) fairlock.Holder {
-		return fairlock.Holder{Token: tok, Fence: 1, Age: held, TTL: time.Minute, Weight: 1, Renewed: time.Second,
+	holder := func(held time.Duration, missed int) admin.Holder {
+		return admin.Holder{Token: tok, Fence: 1, Age: held, TTL: time.Minute, Weight: 1, Renewed: time.Second,
 			Missed: missed}
 	}
 	unknown, released := holder(time.Second, 0), holder(time.Second, 0)
 	unknown.Renewed, released.Renewed, released.Released = -1, -1, true
 	for _, c := range []struct {
-		holders          []fairlock.Holder
+		holders          []admin.Holder
 		unlisted         int
 		held, state, say string
 	}{
 		{nil, 0, "–", "–", "Free"},
-		{[]fairlock.Holder{holder(time.Hour, 2)}, 0, "1h0m", "not for 1s, 2 missed", "has missed 2 renewals"},
-		{[]fairlock.Holder{holder(time.Hour, 0), holder(time.Minute, 0)}, 0, "1h0m", "none missed", "held."},
-		{[]fairlock.Holder{holder(time.Hour, 0), holder(time.Minute, 2)}, 0, "1h0m", "missed by 1 of 2",
+		{[]admin.Holder{holder(time.Hour, 2)}, 0, "1h0m", "not for 1s, 2 missed", "has missed 2 renewals"},
+		{[]admin.Holder{holder(time.Hour, 0), holder(time.Minute, 0)}, 0, "1h0m", "none missed", "held."},
+		{[]admin.Holder{holder(time.Hour, 0), holder(time.Minute, 2)}, 0, "1h0m", "missed by 1 of 2",
 			"One has missed renewals"},
-		{[]fairlock.Holder{holder(time.Hour, 1), holder(time.Minute, 2)}, 0, "1h0m", "missed by 2 of 2",
+		{[]admin.Holder{holder(time.Hour, 1), holder(time.Minute, 2)}, 0, "1h0m", "missed by 2 of 2",
 			"All have missed renewals"},
-		{[]fairlock.Holder{holder(time.Hour, 1), unknown}, 0, "1h0m", "missed by ≥1", "One has missed renewals"},
-		{[]fairlock.Holder{holder(time.Hour, 0), unknown}, 0, "1h0m", "?", "Whether all are alive is not known."},
-		{[]fairlock.Holder{holder(time.Hour, 0), released}, 0, "1h0m", "none missed", "One has released"},
-		{[]fairlock.Holder{released, released}, 0, "–", "released", "All have released"},
-		{[]fairlock.Holder{holder(time.Hour, 0)}, 5, "≥1h0m", "?", "Whether all are alive is not known."},
-		{[]fairlock.Holder{holder(time.Hour, 1)}, 5, "≥1h0m", "missed by ≥1", "1 or more have missed renewals"},
-		{[]fairlock.Holder{released}, 5, "?", "?", "1 or more have released"},
+		{[]admin.Holder{holder(time.Hour, 1), unknown}, 0, "1h0m", "missed by ≥1", "One has missed renewals"},
+		{[]admin.Holder{holder(time.Hour, 0), unknown}, 0, "1h0m", "?", "Whether all are alive is not known."},
+		{[]admin.Holder{holder(time.Hour, 0), released}, 0, "1h0m", "none missed", "One has released"},
+		{[]admin.Holder{released, released}, 0, "–", "released", "All have released"},
+		{[]admin.Holder{holder(time.Hour, 0)}, 5, "≥1h0m", "?", "Whether all are alive is not known."},
+		{[]admin.Holder{holder(time.Hour, 1)}, 5, "≥1h0m", "missed by ≥1", "1 or more have missed renewals"},
+		{[]admin.Holder{released}, 5, "?", "?", "1 or more have released"},
 	} {
 		l := inspect.Lock{ID: inspect.ID{Kind: fairlock.KindSemaphore, Name: "x"}}
 		l.Holders, l.Permits, l.Used = c.holders, 9000, len(c.holders)+c.unlisted

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 	"github.com/fairlock/fairlock-go/internal/tools/words"
@@ -215,7 +216,7 @@ func plainKey(key string) string {
 }
 
 // keys are those of a keyed semaphore that have waiters, in the order in which they are next.
-func keys(p Paint, all []fairlock.KeyState) columns {
+func keys(p Paint, all []admin.KeyState) columns {
 	t := columns{
 		{head: "KEY", least: 12}, {head: "HELD", rank: 2}, {head: "SHARE", rank: 5}, {head: "WAITING",
 			rank: 3}, {head: "FIRST WAITS FOR", rank: 4},

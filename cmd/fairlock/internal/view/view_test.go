@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/golden"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
@@ -56,7 +57,7 @@ func sample(kind fairlock.Kind, name string, holders, waiters int) inspect.Lock 
 		l.Permits = 0
 	}
 	for i := range holders {
-		h := fairlock.Holder{
+		h := admin.Holder{
 			Client: fmt.Sprintf("web-%d", i+1), Token: tokenOf(fmt.Sprintf("web-%d", i+1), i+1), Fence: l.Fence + uint64(i),
 			Age: 12400 * time.Millisecond, TTL: 8100 * time.Millisecond, Weight: weight, Renewed: 1900 * time.Millisecond,
 		}
@@ -65,9 +66,9 @@ func sample(kind fairlock.Kind, name string, holders, waiters int) inspect.Lock 
 		}
 		l.Holders = append(l.Holders, h)
 	}
-	l.Waiters = []fairlock.Waiter{}
+	l.Waiters = []admin.Waiter{}
 	for i := range waiters {
-		w := fairlock.Waiter{
+		w := admin.Waiter{
 			Client: fmt.Sprintf("job-%d", i), Token: tokenOf(fmt.Sprintf("job-%d", i), i), Age: 11200 * time.Millisecond,
 			Ticket: l.Fence + 1200000 + uint64(
 				i), TTL: 5100 * time.Millisecond, Weight: weight, Writer: kind == fairlock.KindRWMutex,
@@ -84,7 +85,7 @@ func sample(kind fairlock.Kind, name string, holders, waiters int) inspect.Lock 
 }
 
 // released is a holder that has released its lock, which is free in 3 s.
-func released(h fairlock.Holder) fairlock.Holder {
+func released(h admin.Holder) admin.Holder {
 	h.Released, h.TTL, h.Renewed, h.Missed = true, 3*time.Second, -1, 0
 	return h
 }
@@ -99,8 +100,8 @@ func TestLock_Texts(t *testing.T) {
 		sample(fairlock.KindMutex, "billing:42", 1, 0),
 		sample(fairlock.KindMutex, "billing:42", 1, 6),
 		change(sample(fairlock.KindMutex, "theirs", 1, 1), func(l *inspect.Lock) { // nothing is known
-			l.Holders[0] = fairlock.Holder{Client: "their\x1bsecret", TTL: -1, Weight: 1, Renewed: -1}
-			l.Waiters[0] = fairlock.Waiter{Client: "their\x1bsecret", Weight: 1, TTL: -time.Hour}
+			l.Holders[0] = admin.Holder{Client: "their\x1bsecret", TTL: -1, Weight: 1, Renewed: -1}
+			l.Waiters[0] = admin.Waiter{Client: "their\x1bsecret", Weight: 1, TTL: -time.Hour}
 			l.Waiting, l.Expired, l.OldestWait = 0, 1, 0
 		}),
 		sample(fairlock.KindMutex, "free with a queue", 0, 1),
@@ -134,7 +135,7 @@ func TestLock_Texts(t *testing.T) {
 			for i := range l.Holders {
 				l.Holders[i].Key, l.Waiters[i].Key = "tenant-3", []string{"tenant-3", "tenant 17"}[i]
 			}
-			l.State.Keys = []fairlock.KeyState{
+			l.State.Keys = []admin.KeyState{
 				{Key: "tenant 17", Waiting: 1, Share: 1, Age: 11200 * time.Millisecond},
 				{Key: "tenant-3", Held: 4, Waiting: 1, Limit: 4, Share: 3, Age: 11200 * time.Millisecond, AtLimit: true,
 					Others: []int{0, 2}},
@@ -156,7 +157,7 @@ func TestLock_Texts(t *testing.T) {
 		// the next one wants more than there is
 		change(sample(fairlock.KindKeyedSemaphore, "wide", 3, 2), func(l *inspect.Lock) {
 			l.Waiters[0].Key, l.Waiters[0].Weight, l.Waiters[1].Key = "tenant-1", 5, "tenant-2"
-			l.State.Keys = []fairlock.KeyState{
+			l.State.Keys = []admin.KeyState{
 				{Key: "tenant-1", Waiting: 1, Share: 1, Age: 11200 * time.Millisecond}, {Key: "tenant-2", Waiting: 1, Share: 1,
 					Age: 11200 * time.Millisecond},
 			}
@@ -267,7 +268,7 @@ func TestChanges(t *testing.T) {
 	free, other, never := sample(fairlock.KindMutex, "x", 0, 0), sample(fairlock.KindRWMutex, "y", 1,
 		0), inspect.Lock{ID: inspect.ID{Kind: fairlock.KindRWMutex, Name: "x"}}
 	kept := two
-	kept.Holders = []fairlock.Holder{released(two.Holder())}
+	kept.Holders = []admin.Holder{released(two.Holder())}
 	away := Glance{Err: errors.New("away")}
 	glance := func(all ...inspect.Lock) Glance { return Glance{Locks: all} }
 	for _, step := range []struct {

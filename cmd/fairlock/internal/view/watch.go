@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/keyspace"
 	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 )
 
@@ -93,7 +94,7 @@ func (w Watch) looks(ctx context.Context) func() Glance {
 				ids = append(ids, l.ID)
 			}
 			slices.SortFunc(ids, inspect.ID.Compare)
-			ids, limit, searchAt = slices.Compact(ids), inspect.Few, began.Add(max(searching, 10*time.Since(began)))
+			ids, limit, searchAt = slices.Compact(ids), keyspace.Few, began.Add(max(searching, 10*time.Since(began)))
 		}
 		all, err := w.Server.Read(ctx, limit, ids...)
 		for i := range all {

@@ -1,4 +1,4 @@
-package fairlock
+package admin
 
 import (
 	"cmp"
@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/hold"
 	"github.com/fairlock/fairlock-go/internal/script"
@@ -16,9 +17,10 @@ import (
 
 // State describes a lock at one moment.
 type State struct {
+	ID      fairlock.ID
 	At      time.Time // the time of Redis's clock
 	Holders []Holder  // the first 1,000 of them, ordered by the end of their leases
-	Used    int       // permits that are held; of an RWMutex its readers, or 1 for a writer
+	Used    int       // permits that are held; of a read-write lock its readers, or 1 for a writer
 	// of a semaphore the number set by Resize, else that of the first waiter, else that of the latest grant; 1 for a mutex
 	Permits int
 	Resized bool   // Permits was set by Resize
@@ -26,7 +28,7 @@ type State struct {
 	Fence   uint64 // the lock's last number, which no fence exceeds; 0 if it has been forgotten
 	Waiting int    // number of waiters that have not expired
 	Expired int    // number of waiters that have; the next requests for the lock drop them
-	// the first 1,000 of both, in order; of a KeyedSemaphore in the order in which they came, whatever their keys
+	// the first 1,000 of both, in order; of a keyed semaphore in the order in which they came, whatever their keys
 	Waiters []Waiter
 
 	// Candidates is how many of Waiting campaign in an election, see package leader: they wait for as long as the leader
@@ -37,12 +39,12 @@ type State struct {
 	// is none, and negative if it is not known, because 1,000 others stand before it.
 	OldestWait time.Duration
 
-	// Keys has the first 1,000 keys of a KeyedSemaphore that have waiters, in the order in which they are next. Those at
+	// Keys has the first 1,000 keys of a keyed semaphore that have waiters, in the order in which they are next. Those at
 	// their limits come last.
 	Keys []KeyState
 }
 
-// KeyState is a key of a KeyedSemaphore that has waiters. Its first waiter speaks for the key.
+// KeyState is a key of a keyed semaphore that has waiters. Its first waiter speaks for the key.
 type KeyState struct {
 	Key     string
 	Held    int           // number of permits that the key holds
@@ -58,8 +60,7 @@ type KeyState struct {
 type Holder struct {
 	Client   string      // the Name of the holder's client; if another program has written the key, its whole content
 	Token    token.Token // zero if another program has written the key
-	Handle   Handle      `json:"-"` // for Resume; "" if another program has written the key
-	Key      string      // of a KeyedSemaphore
+	Key      string      // of a keyed semaphore
 	Fence    uint64
 	Age      time.Duration // time since the grant; 0 if the server's clock has stepped back since
 	TTL      time.Duration // what is left of the lease; negative if another program has removed the key's expiry
@@ -79,7 +80,7 @@ type Holder struct {
 type Waiter struct {
 	Client string
 	Token  token.Token
-	Key    string        // of a KeyedSemaphore
+	Key    string        // of a keyed semaphore
 	Ticket uint64        // µs of Redis's clock, strictly increasing over the waiters of a lock
 	Age    time.Duration // time since it was queued
 	TTL    time.Duration // until it expires without a heartbeat; negative if it has expired, and will be dropped
@@ -91,19 +92,19 @@ type Waiter struct {
 
 // readState reads a lock, and lists at most so many holders and so many waiters. If these do not tell who of all
 // waiters is a candidate and who has waited longest, it reads the lock once more, with as many waiters as Redis lists.
-func readState(ctx context.Context, l script.Lock, holders, waiters int) (State, error) {
+func readState(ctx context.Context, l script.Lock, id fairlock.ID, holders, waiters int) (State, error) {
 	snap, err := l.Inspect(ctx, holders, waiters)
 	if err != nil {
 		return State{}, err
 	}
-	s := stateOf(l, snap)
+	s := stateOf(l, id, snap)
 	if s.complete() || waiters >= bounds.MaxInspected {
 		return s, nil
 	}
 	if snap, err = l.Inspect(ctx, holders, bounds.MaxInspected); err != nil {
 		return State{}, err
 	}
-	s = stateOf(l, snap)
+	s = stateOf(l, id, snap)
 	s.Waiters = s.Waiters[:min(waiters, len(s.Waiters))]
 	s.Keys = s.Keys[:min(waiters, len(s.Keys))]
 	return s, nil
@@ -118,15 +119,12 @@ func (s State) complete() bool {
 	return all || s.OldestWait >= 0 && !election && !keyed
 }
 
-func stateOf(l script.Lock, snap script.Snapshot) State {
+func stateOf(l script.Lock, id fairlock.ID, snap script.Snapshot) State {
 	alive := min(snap.Alive, snap.Waiting)
-	s := State{At: snap.Now, Fence: snap.Fence, Used: snap.Used, Waiting: alive, Expired: snap.Waiting - alive}
+	s := State{ID: id, At: snap.Now, Fence: snap.Fence, Used: snap.Used, Waiting: alive, Expired: snap.Waiting - alive}
 	for _, h := range snap.Holders {
 		holder := Holder{Fence: h.Fence, Age: age(h.Fence, snap.Now), TTL: h.Left}
 		holder.Token, holder.Client = parse(h.Token)
-		if !holder.Token.IsZero() {
-			holder.Handle = newHandle(holder.Token, h.Fence)
-		}
 		holder.Key = holder.Token.Terms().Key
 		holder.Weight, holder.Writer = meaning(l, holder.Token)
 		flags := holder.Token.Terms().Flags
