@@ -859,7 +859,8 @@ func TestTrace(t *testing.T) {
 		require.NoError(t, c.Close())
 
 		want := map[string]int{}
-		for name, n := range map[string]int{"Queued": 2, "Granted": 2, "Renewed": 1, "Released": 1, "Abandoned": 1, "Lost": 1} {
+		for name, n := range map[string]int{"Queued": 2, "Granted": 2, "Renewed": 1, "Released": 1, "Abandoned": 1,
+			"Lost": 1} {
 			want[l.kind+" "+name] = n
 		}
 		// on a busy machine it may come late; package fairlock has its exact times

@@ -306,7 +306,8 @@ func TestACLLine_Suffices(t *testing.T) {
 		refuseOneMore(t, s, of)
 	}
 	require.NoError(t, s.root.Set(t.Context(), "fairlock:{x}:queue", "not a zset", 0).Err())
-	require.ErrorContains(t, refused(t, s.client(fairlock.Config{}).Mutex("x").Lock), `one of the keys "fairlock:{x}:*" is not ours`)
+	require.ErrorContains(t, refused(t, s.client(fairlock.Config{}).Mutex("x").Lock),
+		`one of the keys "fairlock:{x}:*" is not ours`)
 }
 
 // Without rights to the channel everything works, by heartbeats. (Package script has the errors that name other

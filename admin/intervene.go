@@ -16,9 +16,9 @@ import (
 )
 
 // ForceRelease takes the lock from all holders, who learn of it at their next renewal, hands it to the first waiters,
-// and reports whether it was held. A holder that was granted the lock after ForceRelease began keeps it. ctx bounds each
-// request, 3 s at most. After an error the lock may have been taken from some holders, and ForceRelease can be called
-// again.
+// and reports whether it was held. A holder that was granted the lock after ForceRelease began keeps it. ctx bounds
+// each request, 3 s at most. After an error the lock may have been taken from some holders, and ForceRelease can be
+// called again.
 func (c *Client) ForceRelease(ctx context.Context, id fairlock.ID) (released bool, err error) {
 	err = c.change(ctx, "force-release", id, nil, func(l script.Lock, try attempts) error {
 		var before script.Snapshot
@@ -73,9 +73,9 @@ func (c *Client) ReleaseHolder(ctx context.Context, id fairlock.ID, fence uint64
 // Resize sets the number of permits of a semaphore for all its users until ResetSize, whatever number their requests
 // bring. Redis keeps it without an expiry. Waiters that fit are granted permits at once, in order. Holders keep theirs.
 // A waiter for more than there are gets a *fairlock.CapacityError when it is the head of the queue, by its next
-// heartbeat. A request for more than its own number stays an ErrInvalid, also if Resize has set more: give the semaphore
-// a larger number for that. Key limits do not change. ctx bounds each request, 3 s at most. After an error the number
-// may have been set, and Resize can be called again.
+// heartbeat. A request for more than its own number stays an ErrInvalid, also if Resize has set more: give the
+// semaphore a larger number for that. Key limits do not change. ctx bounds each request, 3 s at most. After an error
+// the number may have been set, and Resize can be called again.
 func (c *Client) Resize(ctx context.Context, id fairlock.ID, permits int) error {
 	return c.resize(ctx, "resize", id, permits, require(1 <= permits && permits <= bounds.MaxPermits, "permits",
 		"%d, must be from 1 to %d", permits, bounds.MaxPermits))

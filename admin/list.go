@@ -18,9 +18,9 @@ import (
 // semaphores that were resized. Each comes with up to 1,000 of its holders and 10 of its waiters, in no order. A lock
 // that is in use from beginning to end is found, unless its slot of a Cluster moves meanwhile.
 //
-// An error about one lock, such as a key of another program, comes with the ID of that lock, and others follow. An error
-// without one ends the list: a master of a Cluster could not be searched, or ctx has ended. Each request keeps Redis
-// busy for about half a millisecond.
+// An error about one lock, such as a key of another program, comes with the ID of that lock, and others follow. An
+// error without one ends the list: a master of a Cluster could not be searched, or ctx has ended. Each request keeps
+// Redis busy for about half a millisecond.
 func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[State, error] {
 	return func(yield func(State, error) bool) {
 		err := c.check()

@@ -6,6 +6,6 @@
 // The peers are measured in turn, in another order in each round, and every rate is divided by that of the bare pair in
 // the same round, so that what else goes on in the machine affects both. The page has medians over the rounds.
 //
-// bench is a module of its own: nobody who uses the library or the command gets the other libraries, or etcd. With the build tag
-// nightly it measures etcd, too.
+// bench is a module of its own: nobody who uses the library or the command gets the other libraries, or etcd. With the
+// build tag nightly it measures etcd, too.
 package main

@@ -80,7 +80,8 @@ func TestConfig_Bounds(t *testing.T) {
 	for _, cfg := range []fairlock.Config{
 		{WaiterTTL: bounds.MinWaiterTTL - 1}, {FenceTTL: -1}, {FenceTTL: bounds.MinFenceTTL - 1},
 		{FenceTTL: bounds.MaxTTL + 1}, {Namespace: "{"}, {Namespace: "}"}, {Namespace: "n\n"}, {Namespace: " n"},
-		{Namespace: "\ufeffn"}, {Namespace: "a\u200bb"}, {Namespace: "a\tb"}, {Namespace: strings.Repeat("n", 257)}, {Name: "é"}, {Name: "a\n"},
+		{Namespace: "\ufeffn"}, {Namespace: "a\u200bb"}, {Namespace: "a\tb"}, {Namespace: strings.Repeat("n", 257)},
+		{Name: "é"}, {Name: "a\n"},
 		{MaxWaiters: -1},
 	} {
 		_, err := fairlock.New(rdb, cfg)

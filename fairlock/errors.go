@@ -39,8 +39,8 @@ var (
 	// ErrExpired means that this process was paused or had no CPU for too long. With ErrRefused it means that Redis
 	// refused the renewals.
 	ErrExpired = errs.Expired
-	// ErrRevoked means that the lock was force-released or resumed, that its key was deleted or evicted, or that Redis lost
-	// its data.
+	// ErrRevoked means that the lock was force-released or resumed, that its key was deleted or evicted, or that Redis
+	// lost its data.
 	ErrRevoked = errs.Revoked
 	// ErrRefused means that Redis, or a proxy before it, has replied with a refusal: a right is missing, the password has
 	// changed, the server is full. It is the error of a call that has neither a ticket nor a lease yet. Whoever has one

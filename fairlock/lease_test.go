@@ -69,7 +69,8 @@ func TestLease_PrintedRedacted(t *testing.T) {
 		log.logger().Info("x", "lease", lease)
 		printed := log.lines[0]
 		for _, verb := range []string{"%s", "%q", "%v", "%+v", "%#v", "%d", "%t"} {
-			printed += fmt.Sprintf(verb, lease) + fmt.Sprintf(verb, *lease) + fmt.Sprintf(verb, struct{ l *fairlock.Lease }{lease})
+			printed += fmt.Sprintf(verb, lease) + fmt.Sprintf(verb, *lease) + fmt.Sprintf(verb,
+				struct{ l *fairlock.Lease }{lease})
 		}
 		assert.NotContains(t, printed, secret)
 		assert.Contains(t, printed, lease.Token().String())

@@ -10,8 +10,8 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tokens"
 )
 
-// KeyOption is a setting of one [KeyedSemaphore] or of one of its keys. Of two equal options, the last counts. If one is
-// out of its bounds or nil, methods of the lock return an ErrInvalid.
+// KeyOption is a setting of one [KeyedSemaphore] or of one of its keys. Of two equal options, the last counts. If one
+// is out of its bounds or nil, methods of the lock return an ErrInvalid.
 type KeyOption interface {
 	apply(s *settings)
 }

@@ -357,7 +357,8 @@ func TestTrace_Panics(t *testing.T) {
 	boom := func() { panic("boom") }
 	bubbles(t, map[string]fairlock.Trace{
 		"Queued": {Queued: func(fairlock.QueuedInfo) { boom() }}, "Granted": {Granted: func(fairlock.GrantedInfo) { boom() }},
-		"Abandoned": {Abandoned: func(fairlock.AbandonedInfo) { boom() }}, "Ended": {Ended: func(fairlock.EndedInfo) { boom() }},
+		"Abandoned": {Abandoned: func(fairlock.AbandonedInfo) { boom() }},
+		"Ended":     {Ended: func(fairlock.EndedInfo) { boom() }},
 	}, func(t *testing.T, s *fairlocktest.Server, name string, trace fairlock.Trace) {
 		client := s.Client(fairlock.Config{Trace: &trace})
 		m := client.Mutex("x")

@@ -10,9 +10,9 @@ import (
 // Trace is a set of callbacks. Each may be nil. A callback delays the event, so it should be quick. Several goroutines
 // may call one at once. A callback must not call the Client's Close or Shutdown, which wait for it.
 //
-// Queued, Abandoned and Granted run in the goroutine of their caller, and so does the Ended of an Unlock, and of a loss that
-// a method of the lease or of its ctx has found. A panic there reaches the caller: the lease is given back, and the
-// waiter leaves. All others run in goroutines of the Client, where a panic ends the process. The same holds for the
+// Queued, Abandoned and Granted run in the goroutine of their caller, and so does the Ended of an Unlock, and of a loss
+// that a method of the lease or of its ctx has found. A panic there reaches the caller: the lease is given back, and
+// the waiter leaves. All others run in goroutines of the Client, where a panic ends the process. The same holds for the
 // Logger.
 //
 // The events balance. Each call of Lock, Try…, Do or Resume gives exactly one of Granted and Abandoned, with one Queued

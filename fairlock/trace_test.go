@@ -19,8 +19,8 @@ import (
 	"github.com/fairlock/fairlock-go/internal/bounds"
 )
 
-// life returns what Trace has told of acquisitions and leases, as "Granted queued" or "Abandoned lock is busy". It checks
-// that each event has the caller's ctx.
+// life returns what Trace has told of acquisitions and leases, as "Granted queued" or "Abandoned lock is busy". It
+// checks that each event has the caller's ctx.
 func (j *journal) life(t *testing.T) (all []string) {
 	t.Helper()
 	j.mu.Lock()

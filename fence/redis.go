@@ -53,7 +53,8 @@ func Redis(ctx context.Context, rdb redis.Scripter, key string, fence uint64, co
 		}
 		name, ok := words[1].(string)
 		if !ok {
-			return nil, &fairlock.FieldError{Field: "command", Reason: fmt.Sprintf("the key is a %T, must be a string", words[1])}
+			return nil, &fairlock.FieldError{Field: "command",
+				Reason: fmt.Sprintf("the key is a %T, must be a string", words[1])}
 		}
 		keys = append(keys, name)
 		args = append(append(args, len(words)), words...)

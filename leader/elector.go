@@ -78,8 +78,8 @@ func New(client *fairlock.Client, name string, cfg Config) *Elector {
 	return e
 }
 
-// leading is an option that marks the tokens of an Elector. By it, the Elector gets the Clock of its client and what reads
-// its lock.
+// leading is an option that marks the tokens of an Elector. By it, the Elector gets the Clock of its client and what
+// reads its lock.
 type leading struct {
 	fairlock.HoldOption
 

@@ -238,7 +238,8 @@ func TestHandler_SetByResize(t *testing.T) {
 			require.NotContains(t, text(s.get("/lock?kind=semaphore&name=rate")), "resize")
 			time.Sleep(time.Minute)
 		}
-		require.NoError(t, admin.New(s.redis.Link().Redis(), "").Resize(t.Context(), fairlock.ID{Kind: fairlock.KindSemaphore, Name: "rate"}, 7))
+		require.NoError(t, admin.New(s.redis.Link().Redis(), "").Resize(t.Context(),
+			fairlock.ID{Kind: fairlock.KindSemaphore, Name: "rate"}, 7))
 		time.Sleep(time.Minute)
 		require.Contains(t, text(s.get("/lock?kind=semaphore&name=rate")), "It has 7 permits, set by resize.")
 	})

@@ -262,7 +262,8 @@ func TestHandler_Lock(t *testing.T) {
 		}()
 		shows("semaphore", "api", "4 of 5 permits held. One waits, for ", "The first waiter wants 2 permits, and 1 is free",
 			"web-5 3 permits", "cron-1 2 permits")
-		require.NoError(t, admin.New(s.redis.Link().Redis(), "").Resize(t.Context(), fairlock.ID{Kind: fairlock.KindSemaphore, Name: "api"}, 4))
+		require.NoError(t, admin.New(s.redis.Link().Redis(), "").Resize(t.Context(),
+			fairlock.ID{Kind: fairlock.KindSemaphore, Name: "api"}, 4))
 		shows("semaphore", "api", "4 of 4 permits held. One waits, for ")
 
 		s.redis.Semaphore("deploy", 5).HoldPermitsAs("web-9", 3)
@@ -574,7 +575,8 @@ func TestHandler_ShortOutage(t *testing.T) {
 				for _, target := range targets {
 					page := s.get(target)
 					since := time.Since(began)
-					shown := regexp.MustCompile(`Redis does not answer. Its last answer came (\S+) ago\.`).FindStringSubmatch(text(page))
+					shown := regexp.MustCompile(`Redis does not answer. Its last answer came (\S+) ago\.`).FindStringSubmatch(text(
+						page))
 					require.NotEmpty(t, shown, "%s after %v: %s", target, since, text(page))
 					silent, err := time.ParseDuration(shown[1])
 					require.NoError(t, err)

@@ -651,7 +651,7 @@ func TestConnection_TextFromFiles(t *testing.T) {
 		" " + url:    {redis: " " + url},
 		"\ufeff":     {redis: "\ufeff" + url},
 		"billing\n":  {redis: url, namespace: "billing\n"},
-		" billing":   {redis: url, namespace: " billing"},
+		" billing":   {redis: url, namespace: " billing"}, //nolint:gocritic // the space is what is wrong
 		"a\tb":       {redis: url, namespace: "a\tb"},
 	} {
 		_, err := c.target()

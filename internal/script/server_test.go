@@ -192,7 +192,8 @@ func TestErrors_Number(t *testing.T) {
 				}
 				var other *token.LayoutError
 				require.Equal(t, layout != "", errors.As(err, &other), "%s: %v", name, err)
-				require.True(t, other != nil && other.Layout == layout || strings.Contains(err.Error(), "nobody uses the lock, delete"), "%s: %v", name, err)
+				require.True(t, other != nil && other.Layout == layout ||
+					strings.Contains(err.Error(), "nobody uses the lock, delete"), "%s: %v", name, err)
 				require.ErrorContains(t, err, m.keys["number"])
 				before.Left, after.Left = nil, nil
 				require.Equal(t, before, after, "%s: %q", name, text)

@@ -194,7 +194,8 @@ func encode(b []byte, key string) []byte {
 // CheckClient reports whether a client id can be part of a token: 1 to 128 bytes of printable ASCII, no space.
 func CheckClient(client string) error {
 	if client == "" || len(client) > bounds.MaxClient || strings.ContainsFunc(client, odd) {
-		return fmt.Errorf("%w: client id %.40q, want 1 to %d bytes of printable ASCII without spaces", ErrMalformed, client, bounds.MaxClient)
+		return fmt.Errorf("%w: client id %.40q, want 1 to %d bytes of printable ASCII without spaces", ErrMalformed, client,
+			bounds.MaxClient)
 	}
 	return nil
 }

@@ -162,7 +162,8 @@ func TestMetrics(t *testing.T) {
 			w.other.ForceRelease()
 			require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrRevoked)
 			require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrRevoked)
-		}, []string{"hold_duration_seconds revoked: 1 in 0s", "lease_losses_total revoked: 1", "wait_duration_seconds: 1 in 0s"}},
+		}, []string{"hold_duration_seconds revoked: 1 in 0s", "lease_losses_total revoked: 1",
+			"wait_duration_seconds: 1 in 0s"}},
 		"unreachable": {func(t *testing.T, w world) {
 			lease := w.held(t)
 			w.client.Link.Cut()

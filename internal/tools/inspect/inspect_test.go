@@ -333,7 +333,8 @@ func TestMessage(t *testing.T) {
 // A right that a user lacks in a script is named by the line of the script, if Redis does not name it. One cause is one
 // text.
 func TestCause(t *testing.T) {
-	const in70, in62 = "ERR The user executing the script can't run this command or subcommand script: %s, on @user_script:%d.",
+	const in70,
+		in62 = "ERR The user executing the script can't run this command or subcommand script: %s, on @user_script:%d.",
 		"ERR Error running script (call to f_%s): @user_script:%d: @user_script: 1: The user executing the script can't " +
 			"run this command or subcommand"
 	for hash, script := range script.Texts() {
