@@ -949,7 +949,7 @@ func TestHeldError_NamesAHolder(t *testing.T) {
 //fairlock:promise Resize
 func TestSemaphore_Resize(t *testing.T) {
 	each(t, func(t *testing.T, s *server) {
-		c, ctx := s.client(timeless(t)), t.Context()
+		c, ctx := s.client(lasting), t.Context() // heartbeats find a grant whose notification came before the subscription
 		five, six := c.Semaphore("x", 5), c.Semaphore("x", 6)
 		resize(t, five, 3)
 		assert.Equal(t, 3, state(t, six).Permits)
