@@ -67,14 +67,15 @@ var mayImport = map[string][]string{
 	module + "/internal/keyspace": {module + "/internal/script"},
 	module + "/admin": {
 		module + "/fairlock", module + "/token", module + "/internal/bounds", module + "/internal/call",
-		module + "/internal/clock", module + "/internal/errs", module + "/internal/hold", module + "/internal/keyspace",
-		module + "/internal/script", module + "/internal/task", module + "/internal/tokens", "github.com/redis/go-redis/v9",
+		module + "/internal/clock", module + "/internal/dispatch", module + "/internal/errs", module + "/internal/hold",
+		module + "/internal/keyspace", module + "/internal/script", module + "/internal/task", module + "/internal/tokens",
+		"github.com/redis/go-redis/v9",
 	},
 	// For tests; no package above may import them. Users import fairlocktest.
 	module + "/fairlocktest": {
 		module + "/fairlock", module + "/admin", module + "/internal/bounds", module + "/internal/script", module + "/token",
 		module + "/internal/tokens", module + "/internal/clock", module + "/internal/testclock",
-		"github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2",
+		module + "/internal/dispatch", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2",
 	},
 	module + "/internal/tools/redistest": {"github.com/redis/go-redis/v9"},
 	module + "/internal/tools/rules":     {module + "/internal/tokens"},
@@ -212,6 +213,6 @@ func TestModule_Requires(t *testing.T) {
 	assert.ElementsMatch(t, []string{
 		// the last for fairlocktest
 		"github.com/google/uuid", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2",
-		"github.com/stretchr/testify", "go.uber.org/goleak", // for tests alone
+		"github.com/stretchr/testify", "go.uber.org/goleak", "github.com/yuin/gopher-lua", // for tests alone
 	}, paths)
 }

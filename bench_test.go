@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
@@ -227,7 +228,7 @@ func BenchmarkCapacity(b *testing.B) {
 		}
 		return ts
 	}
-	queue := script.Mutex(observer, "fairlock", "x")
+	queue := script.Mutex(dispatch.NewDirect(observer), "fairlock", "x")
 	held, err := token.Parse(tokens.New("billing-7d4f9c6b-1-abcdef", tokens.Terms{TTL: time.Hour, Weight: 1}))
 	require.NoError(b, err)
 	wait := func(t token.Token) error {

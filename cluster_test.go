@@ -33,7 +33,7 @@ func TestCluster_MasterStaysDead(t *testing.T) {
 // ReadTimeout of 5 s, for six clients that contend: the election after 2.0 to 2.5 s, the first grant of each client
 // after 3.9 to 9.1 s.
 //
-//fairlock:fault A master of a cluster hangs: no call fails while its ctx or its lease lasts; requests that hang are sent again each second, so the locks go on within 7 s of the election, whatever the Redis client's ReadTimeout is
+//fairlock:fault A master of a cluster hangs: no call fails while its ctx or its lease lasts; requests that hang are sent again, so the locks go on within 7 s of the election, whatever the Redis client's ReadTimeout is
 func TestCluster_MasterHangs(t *testing.T) {
 	t.Parallel()
 	elected := masterFails(t, (*redistest.Server).Pause)

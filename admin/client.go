@@ -11,13 +11,14 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/bounds"
+	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 // Client reads and changes the locks of one namespace. It is safe for concurrent use.
 type Client struct {
 	rdb       redis.UniversalClient
-	reader    script.Scripter
+	reader    script.Sender
 	namespace string
 }
 
@@ -25,7 +26,7 @@ type Client struct {
 // is nil or a *redis.Ring, or the namespace is out of its bounds, each method returns an ErrInvalid. A ClusterClient
 // with ReadOnly, RouteByLatency or RouteRandomly has replicas answer Inspect and List, which may be behind.
 func New(rdb redis.UniversalClient, namespace string) *Client {
-	return &Client{rdb, script.ReadOnly(rdb), cmp.Or(namespace, fairlock.DefaultNamespace)}
+	return &Client{rdb, dispatch.NewDirect(rdb), cmp.Or(namespace, fairlock.DefaultNamespace)}
 }
 
 // Inspect reads one lock, with at most so many holders and so many waiters, up to 1,000 of each. Used, Waiting,
@@ -39,13 +40,13 @@ func (c *Client) Inspect(ctx context.Context, id fairlock.ID, holders, waiters i
 			bounds.MaxInspected))
 	var s State
 	if err == nil {
-		s, err = readState(ctx, l, id, holders, waiters)
+		s, err = readState(ctx, l.ReadOnly(), id, holders, waiters)
 	}
 	return s, wrap("inspect", id, err)
 }
 
 // lock returns the lock in Redis, or everything that is wrong with the input.
-func (c *Client) lock(rdb script.Scripter, id fairlock.ID, input ...error) (script.Lock, error) {
+func (c *Client) lock(rdb script.Sender, id fairlock.ID, input ...error) (script.Lock, error) {
 	l, known := script.Of(rdb, string(id.Kind), c.namespace, id.Name)
 	return l, errors.Join(append(input, c.check(),
 		require(known, "Kind", "%.40q, must be mutex, semaphore, rwmutex or keyed", id.Kind),

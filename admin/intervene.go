@@ -118,7 +118,7 @@ func (c *Client) change(ctx context.Context, op string, id fairlock.ID, input er
 		}
 		calls.Close()
 	}()
-	l, _ := c.lock(calls.Of(id.Name), id)
+	l, _ := c.lock(calls, id)
 	err := f(l, func(ctx context.Context, f func(context.Context) (script.Handoff, error)) error {
 		more := false
 		err := calls.Briefly(ctx, func(ctx context.Context) error {

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -19,8 +20,8 @@ type State struct {
 	ID      fairlock.ID
 	At      time.Time // the time of Redis's clock
 	Holders []Holder  // the first 1,000 of them, ordered by the end of their leases
-	Used    int       // permits that are held; of a fairlock.RWMutex its readers, or 1 for a writer
-	// of a semaphore the number set by Resize, else that of the first waiter or latest holder; 1 for a mutex
+	Used    int       // permits that are held; of a read-write lock its readers, or 1 for a writer
+	// of a semaphore the number set by Resize, else that of the first waiter, else that of the latest grant; 1 for a mutex
 	Permits int
 	Resized bool   // Permits was set by Resize
 	Others  []int  // other numbers that holders and waiters have brought, in ascending order; empty after Resize
@@ -225,22 +226,33 @@ func keyLimits(s State) map[string][]int {
 }
 
 // permits returns the number of permits that counts next, and the others that holders and waiters have brought. Holders
-// and waiters are listed already.
+// and waiters are listed already. Holders are listed by the ends of their leases, whose order changes with each
+// renewal.
 func permits(s State, resized int) (next int, others []int) {
+	if resized > 0 {
+		return resized, nil
+	}
 	var brought []int
 	for _, w := range s.Waiters {
-		brought = append(brought, w.Token.Terms().Permits)
+		if n := w.Token.Terms().Permits; n > 0 && w.TTL > 0 { // else it has expired, or is no token of ours
+			brought = append(brought, n)
+		}
 	}
-	for _, h := range slices.Backward(s.Holders) {
-		brought = append(brought, h.Token.Terms().Permits)
+	latest := func(a, b Holder) int { // of two that hold, the later grant; of others, the later release
+		if a.Released != b.Released {
+			return map[bool]int{true: 1, false: -1}[a.Released]
+		}
+		return cmp.Compare(b.Fence, a.Fence)
 	}
-	brought = slices.DeleteFunc(brought, func(n int) bool { return n == 0 }) // no token of ours
-	if next = resized; next == 0 && len(brought) > 0 {
-		next = brought[0]
+	for _, h := range slices.SortedStableFunc(slices.Values(s.Holders), latest) {
+		if n := h.Token.Terms().Permits; n > 0 {
+			brought = append(brought, n)
+		}
 	}
-	if resized > 0 {
-		return next, nil
+	if len(brought) == 0 {
+		return 0, nil
 	}
+	next = brought[0]
 	slices.Sort(brought)
 	return next, slices.DeleteFunc(slices.Compact(brought), func(n int) bool { return n == next })
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"reflect"
 
 	"github.com/redis/go-redis/v9"
@@ -101,9 +102,40 @@ func (c *Client) Close() error {
 	return nil
 }
 
+// Shutdown waits for the work under the client's locks, and closes the client. Meanwhile Lock, Try…, Do and Resume
+// return ErrClosed, also if they wait already, but for calls whose ctx carries a held lease of this client (from Do or
+// Lease.Context), because a holder may need another lock. These end with that lease, because their ctx does. Renewals,
+// Renew, Unlock and what is for operators go on.
+//
+// Shutdown returns nil when all leases have ended, Redis has acknowledged every release and every leave, and the client
+// is closed. If ctx ends first, leases end as by Close, and Shutdown returns the error of ctx within 100 ms. Its text
+// says how many leases were held, and names one lock. What is in flight ends in the background, and Close waits for it.
+// If Close is called meanwhile, Shutdown returns ErrClosed. Further calls wait for the same end.
+//
+// A lease that nobody unlocks keeps Shutdown waiting until ctx ends, and so does a call under a lease whose ctx was
+// made by context.WithoutCancel. So a function that runs for as long as its ctx, such as that of package leader, needs
+// a ctx that ends before, at SIGTERM for example. The function of Do and Trace callbacks must not call Shutdown, which
+// would wait for them.
+func (c *Client) Shutdown(ctx context.Context) error {
+	if err := c.tasks.Shutdown(ctx, func() { _ = c.Close() }); err != nil {
+		return fmt.Errorf("fairlock: shutdown: %w", err)
+	}
+	return nil
+}
+
+// heldIn reports whether ctx carries a lease of this client that is held.
+func (c *Client) heldIn(ctx context.Context) bool {
+	for l := range leasesIn(ctx) {
+		if l.lock.client == c && l.Err() == nil {
+			return true
+		}
+	}
+	return false
+}
+
 // newLock returns a lock with that number of permits; 0: a mutex.
 func newLock[O KeyOption](c *Client, kind Kind, name string, permits int, options []O) *lock {
-	redis, _ := script.Of(c.calls.Of(name), string(kind), c.cfg.Namespace, name)
+	redis, _ := script.Of(c.calls, string(kind), c.cfg.Namespace, name)
 	l := &lock{client: c, kind: kind, name: name, permits: permits, redis: redis.WithFenceTTL(c.cfg.FenceTTL)}
 	s, invalid := with(l, settings{ttl: c.cfg.TTL, maxWaiters: c.cfg.MaxWaiters, share: 1}, options)
 	if kind == KindSemaphore || kind == KindKeyedSemaphore {

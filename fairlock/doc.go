@@ -54,8 +54,8 @@
 //   - Outages. A waiter keeps its ticket through lost connections, failovers and restarts of Redis for as long as its
 //     ctx lasts. If no server has ever answered the client, Lock gives up after 10 s, because the address may be wrong.
 //     Calls that do not wait for the lock try for 3 s. The error is [ErrUnreachable].
-//   - Refusals. A new call returns at once what an administrator has to mend, such as missing rights or a full server,
-//     as [ErrRefused]. A queued waiter, a renewal and a release go on, once a second.
+//   - Refusals. A new call returns [ErrRefused] at once if only an administrator can fix the cause, such as missing
+//     rights or a full server. A queued waiter, a renewal and a release go on, once a second.
 //   - Errors that nothing mends are returned at once, such as a foreign key, or a node of a Cluster behind a
 //     *redis.Client.
 //   - Loss. The end of a lease shows in [Lease.Done], [Lease.Context] and [Lease.Err]. Work under a lease should watch
@@ -78,7 +78,7 @@
 // Commands that block, such as BLPOP, keep a connection each. If they keep all of the pool, no lease is renewed. Give
 // locks a client of their own, or a PoolSize of at least two more than the commands that block at a time.
 //
-// Hooks see every request once, and so each copy of one that has no reply for a second. A request that is sent alone
+// Hooks see every command once, and so each copy of a request that has no reply for a second. A request that is sent alone
 // carries the values of its caller's ctx. On a *redis.Client, requests that coincide share a pipeline, which carries
 // none. Most hooks run in goroutines of the Client, where a panic ends the process.
 //

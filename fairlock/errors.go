@@ -20,7 +20,7 @@ var (
 	ErrWaitTimeout = errors.New("wait timed out")
 	// ErrReentrant means that a call would wait for a lease that its own ctx carries. The ctx comes from Do or
 	// Lease.Context. Nothing has been sent. Work that should wait for the end of the lease needs another ctx.
-	ErrReentrant = errors.New("ctx carries a lease of this lock, which the call would wait for")
+	ErrReentrant = errors.New("this context already holds the lock")
 	// ErrLost means that a lease has ended before its holder ended it. It comes with ErrExpired, ErrRevoked or
 	// ErrUnreachable.
 	ErrLost = errs.Lost
@@ -84,14 +84,23 @@ type HeldError struct {
 	Reason   BusyReason // why a Try… was refused; Held after a timeout
 	Holder   string     // the Name of the client of a holder, whatever its key, from Redis's latest reply
 	Released bool       // the holder has released the lock, and its minimum hold is not over
-	// if Released: until a lease of the lock ends next, of a mutex that minimum hold; 0 if it is not known
+	// after which a retry can succeed, if only minimum holds are in the way that end by themselves; 0: not known, because
+	// a lease that may be renewed or a waiter is in the way, or more than 200 holders
 	Free time.Duration
 	Err  error
 }
 
 // Error adds why the lock is busy, or the holder's name, to the error.
 func (e *HeldError) Error() string {
+	var outage *errs.Tried
 	switch {
+	case errors.Is(e.Err, ErrRefused):
+		return fmt.Sprintf("%v; held by %s until then", e.Err, e.Holder)
+	case errors.As(e.Err, &outage):
+		return fmt.Sprintf("%v: Redis has not answered for %v: %v; held by %s until then", outage.Err,
+			outage.Lasted.Round(time.Millisecond), outage.Failure, e.Holder)
+	case e.Reason == AtKeyLimit && e.Free > 0:
+		return fmt.Sprintf("%v (the key is at its limit, free in %v)", e.Err, e.Free.Round(10*time.Millisecond))
 	case e.Reason == AtKeyLimit:
 		return fmt.Sprintf("%v (the key is at its limit)", e.Err)
 	case e.Reason == NotNext:
@@ -105,7 +114,7 @@ func (e *HeldError) Error() string {
 	}
 }
 
-// Unwrap returns ErrBusy, ErrWaitTimeout or the error of ctx.
+// Unwrap returns ErrBusy, ErrWaitTimeout or the error of ctx, with the last error of Redis if it had stopped answering.
 func (e *HeldError) Unwrap() error { return e.Err }
 
 // QueueFullError is an ErrQueueFull with its numbers.
@@ -118,9 +127,9 @@ type QueueFullError struct {
 // Error names both numbers, and the key by at most 64 characters.
 func (e *QueueFullError) Error() string {
 	if e.Key != "" {
-		return fmt.Sprintf("%v: %d of key %.64q wait, at most %d", ErrQueueFull, e.Waiting, e.Key, e.Limit)
+		return fmt.Sprintf("%v: key %.64q has %d waiting, limit %d", ErrQueueFull, e.Key, e.Waiting, e.Limit)
 	}
-	return fmt.Sprintf("%v: %d wait, at most %d", ErrQueueFull, e.Waiting, e.Limit)
+	return fmt.Sprintf("%v: %d waiting, limit %d", ErrQueueFull, e.Waiting, e.Limit)
 }
 
 // Unwrap returns ErrQueueFull.

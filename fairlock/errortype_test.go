@@ -70,3 +70,18 @@ func TestErrorType_OfRenewals(t *testing.T) {
 		assert.Equal(t, want, <-renewed)
 	})
 }
+
+// An error says what was wanted and what there is.
+func TestErrors_Texts(t *testing.T) {
+	full := &fairlock.QueueFullError{Waiting: 1, Limit: 1, Key: "acme"}
+	require.EqualError(t, full, fairlock.ErrQueueFull.Error()+`: key "acme" has 1 waiting, limit 1`)
+	full.Key = ""
+	require.EqualError(t, full, fairlock.ErrQueueFull.Error()+": 1 waiting, limit 1")
+	c, err := fairlock.New(redis.NewClient(&redis.Options{}), fairlock.Config{})
+	require.NoError(t, err)
+	defer func() { _ = c.Close() }()
+	_, err = c.KeyedSemaphore("x", 5).Key("acme", fairlock.WithKeyLimit(2)).Acquire(t.Context(), 3)
+	require.ErrorContains(t, err, "3 permits requested, key limit is 2")
+	_, err = c.Semaphore("x", 5).Acquire(t.Context(), 6)
+	require.ErrorContains(t, err, "6 permits requested, the semaphore has 5")
+}

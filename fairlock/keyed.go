@@ -10,8 +10,9 @@ import (
 // the key that holds the fewest for its share; of several, to the one whose turn began first. Within a key, first come,
 // first served. A key at its limit lets others pass and keeps its turn.
 //
-// Turns count grants, not time. A request for several permits gets them in one turn. With more keys than permits, keys
-// whose holders hold longer have more. New keys lengthen each round, so choose keys that a caller cannot make up.
+// Turns count grants, not time. A request for several permits gets them in one turn. With more keys than permits, a
+// key whose holders take longer gets more of the total time. New keys lengthen each round, so choose keys that a caller
+// cannot make up.
 // Everybody who can read Redis or the logs sees the keys.
 type KeyedSemaphore struct{ shared }
 

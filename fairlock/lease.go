@@ -2,6 +2,8 @@ package fairlock
 
 import (
 	"context"
+	"fmt"
+	"iter"
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/hold"
@@ -57,6 +59,12 @@ func (l *Lease) Token() token.Token { return l.held.Token }
 // Handle returns the Handle by which another process can Resume the lease.
 func (l *Lease) Handle() Handle { return newHandle(l.held.Token, l.held.Fence) }
 
+// Format prints the lock's name and the redacted token for every verb, also of a copy. Without it, fmt would
+// print the whole token.
+func (l Lease) Format(f fmt.State, verb rune) {
+	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), l.lock.name+" "+l.held.Token.String())
+}
+
 // Fence returns the number of this grant, below 2^53. A resource that refuses a fence below the highest it has seen is
 // safe from a holder that has not noticed the end of its lease. If you read before you write, send the fence before the
 // read.
@@ -75,7 +83,7 @@ func (l *Lease) Err() error { return l.held.Err() }
 // Waiting returns how many wait for the lock now, for a holder that can stop early, for example between two items of a
 // batch. It sends one small request. ctx bounds it, 3 s at most.
 func (l *Lease) Waiting(ctx context.Context) (int, error) {
-	return perform(ctx, l.lock, "waiting", untilClosed, nil, func(ctx context.Context, _ task.Task) (n int, err error) {
+	return perform(ctx, l.lock, "waiting", nil, func(ctx context.Context, _ task.Task) (n int, err error) {
 		err = l.lock.client.calls.Briefly(ctx, func(ctx context.Context) error {
 			snapshot, err := l.lock.redis.Inspect(ctx, 0, 0)
 			n = snapshot.Alive
@@ -112,7 +120,7 @@ func LeaseFromContext(ctx context.Context) (*Lease, bool) {
 // ends. After nil the lock is held until the new Deadline. After ErrLost or ErrUnlocked it is not held. After any other
 // error, such as one of ctx, the Deadline is as before.
 func (l *Lease) Renew(ctx context.Context) error {
-	_, err := perform(ctx, l.lock, "renew", untilClosed, l.Err(),
+	_, err := perform(ctx, l.lock, "renew", l.Err(),
 		func(ctx context.Context, t task.Task) (none struct{}, err error) {
 			return none, l.held.Renew(ctx, t)
 		})
@@ -141,3 +149,54 @@ func (l *Lease) Detach() (Handle, error) {
 // can be called again. If a request was sent twice, Unlock cannot tell a released lock from a lost one. It then returns
 // nil.
 func (l *Lease) Unlock(ctx context.Context) error { return l.lock.wrap("unlock", l.held.Unlock(ctx)) }
+
+// leaseContext is a ctx that carries a lease.
+type leaseContext struct {
+	context.Context // ends with the lease, by a timer or by end
+	lease           *Lease
+	end             context.CancelCauseFunc
+}
+
+// Done looks at the clock, as the lease's Done does: after a pause of the process its timer is late.
+func (c *leaseContext) Done() <-chan struct{} {
+	c.look()
+	return c.Context.Done()
+}
+
+// Err looks at the clock, as the lease's Err does.
+func (c *leaseContext) Err() error {
+	c.look()
+	return c.Context.Err()
+}
+
+// look ends the ctx if the lease has ended.
+func (c *leaseContext) look() {
+	if cause := c.lease.Err(); cause != nil {
+		c.end(cause)
+	}
+}
+
+type leaseContextKey struct{}
+
+// Value returns the leaseContext itself for leaseContextKey, so that those that it encloses can be found.
+func (c *leaseContext) Value(key any) any {
+	if key == (leaseContextKey{}) {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+// enclosing returns the innermost leaseContext of ctx; nil if there is none.
+func enclosing(ctx context.Context) *leaseContext {
+	c, _ := ctx.Value(leaseContextKey{}).(*leaseContext)
+	return c
+}
+
+// leasesIn returns the leases that ctx carries, the innermost first.
+func leasesIn(ctx context.Context) iter.Seq[*Lease] {
+	return func(yield func(*Lease) bool) {
+		for c := enclosing(ctx); c != nil && yield(c.lease); {
+			c = enclosing(c.Context)
+		}
+	}
+}

@@ -309,11 +309,14 @@ func TestLock_LeavesAfterAScriptThatFailed(t *testing.T) {
 		}
 		_, err := client.Mutex("x").Lock(t.Context()) // granted in Redis
 		require.ErrorContains(t, err, "can't run this command")
+		synctest.Wait()
 		_, err = client.Semaphore("x", 2).TryAcquire(t.Context(), 1)
 		require.ErrorContains(t, err, "can't run this command")
+		synctest.Wait()
 		s.Mutex("y").TakeAs("other")
 		_, err = client.Mutex("y").Lock(t.Context()) // queued in Redis
 		require.ErrorContains(t, err, "can't run this command")
+		synctest.Wait()
 		s.Mutex("y").AssertQueue()
 		assert.Equal(t, 6, requests, "acquire and leave of each")
 		for _, key := range s.Miniredis.Keys() {
@@ -338,7 +341,7 @@ func TestLock_LeavesAfterALongHang(t *testing.T) {
 		start := time.Now()
 		_, err := client.Mutex("x").Lock(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.Equal(t, 125*time.Millisecond, time.Since(start))
+		assert.Equal(t, 100*time.Millisecond, time.Since(start))
 		time.Sleep(ttl + 500*time.Millisecond)
 		client.Link.Mend()
 		time.Sleep(250 * time.Millisecond) // the longest back-off
@@ -393,7 +396,7 @@ func TestLock_LeavesNothingThatWasNotSent(t *testing.T) {
 			all.Go(func() { lock("sent", 2*time.Second) })
 			time.Sleep(60 * time.Millisecond) // the sender before is overdue
 		}
-		all.Go(func() { lock("waiting", 500*time.Millisecond) })
+		all.Go(func() { lock("waiting", 300*time.Millisecond) })
 		all.Wait()
 		client.Link.Mend()
 		time.Sleep(time.Minute)
@@ -434,7 +437,7 @@ func TestLock_CauseThatIsAnErrorOfRedis(t *testing.T) {
 		for _, r := range sent.requests() {
 			verbs = append(verbs, r.verb)
 		}
-		assert.Equal(t, []string{"acquire", "leave", "acquire", "leave"}, verbs)
+		assert.Equal(t, []string{"acquire", "acquire", "leave", "leave"}, verbs)
 	})
 }
 

@@ -150,3 +150,33 @@ func TestWithMaxWait_BoundsNothingElse(t *testing.T) {
 		}
 	})
 }
+
+// If Redis goes away, the error of a queued waiter says since when, and tells the holder as what was last known.
+//
+//fairlock:promise A limit for waiting
+func TestWithMaxWait_QueuedInAnOutage(t *testing.T) {
+	bubbles(t, map[string]func(*fairlocktest.Link){
+		"connection refused": (*fairlocktest.Link).Cut, "Redis did not reply": (*fairlocktest.Link).Hang,
+	}, func(t *testing.T, s *fairlocktest.Server, _ string, fault func(*fairlocktest.Link)) {
+		client := s.Client(fairlock.Config{})
+		s.Mutex("x").HoldAs("web-3")
+		ctx, cancel := context.WithTimeout(t.Context(), 50*interval)
+		defer cancel()
+		waits := map[error]*acquisition{
+			fairlock.ErrWaitTimeout:  begin(t.Context(), client.Mutex("x", fairlock.WithMaxWait(50*interval)).Lock),
+			context.DeadlineExceeded: begin(ctx, client.Mutex("x").Lock),
+		}
+		fault(client.Link)
+		for first, q := range waits {
+			<-q.done
+			require.ErrorIs(t, q.err, first)
+			require.NotErrorIs(t, q.err, fairlock.ErrUnreachable)
+			var held *fairlock.HeldError
+			require.ErrorAs(t, q.err, &held)
+			require.Equal(t, "web-3", held.Holder)
+			require.Regexp(t, `^fairlock: lock "x": `+first.Error()+
+				`: Redis has not answered for 4[89].*s: .+; held by web-3 until then$`,
+				q.err.Error())
+		}
+	})
+}

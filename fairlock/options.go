@@ -16,7 +16,7 @@ type KeyOption interface {
 	apply(s *settings)
 }
 
-// HoldOption is a KeyOption that a [Mutex] and a [Semaphore] take as well.
+// HoldOption configures a [Mutex], a [Semaphore] or a [KeyedSemaphore].
 type HoldOption interface {
 	KeyOption
 	hold()

@@ -62,6 +62,8 @@ func TestOutage_EveryRequestCounts(t *testing.T) {
 				end()
 				pass(time.Minute)
 				assert.Zero(t, client.Stats().OutageSince)
+				_, err := client.Mutex("other").TryLock(t.Context())
+				require.NoError(t, err)
 				lines := slices.DeleteFunc(log.lines, func(line string) bool { return !strings.Contains(line, "outage") })
 				require.Len(t, lines, 2, strings.Join(log.lines, ""))
 				assert.Contains(t, lines[0], `level=WARN msg="outage begins: Redis does not serve this client" lock=x err=`)
@@ -104,6 +106,7 @@ func TestOutage_AfterAnEarlierUse(t *testing.T) {
 		<-over
 		pass(time.Minute)
 		assert.Zero(t, client.Stats().OutageSince)
+		unlock(t, hold(t, client.Mutex("x").Lock))
 		require.Len(t, log.sofar(), 2, log.sofar())
 		assert.Contains(t, log.sofar()[1], `level=INFO msg="outage is over: Redis serves this client again"`)
 	})

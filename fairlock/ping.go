@@ -35,7 +35,7 @@ func (c *Client) ping(ctx context.Context) error {
 	if c.tasks.Open().Err() != nil { // cancelling ctx may take a moment
 		return ErrClosed
 	}
-	if err := script.Ping(ctx, c.calls.Of(""), c.cfg.Namespace); err != nil {
+	if err := script.Ping(ctx, c.calls, c.cfg.Namespace); err != nil {
 		return call.OrEnded(ctx, err)
 	}
 	return c.waiters.CheckSubscription()

@@ -3,10 +3,8 @@ package fairlock_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -218,7 +216,7 @@ func TestRefused_IsNoReasonLater(t *testing.T) {
 // hangs after its ReadTimeout of 3 s.
 //
 //fairlock:fault The connection of a request is half-open, and its reply never comes: an acquire, a try, a release, a leave, Resume or ForceRelease is sent again on another connection after a second
-func TestCopies_HalfOpenLink(t *testing.T) {
+func TestRepeat_HalfOpenLink(t *testing.T) {
 	for name, taken := range map[string]bool{"free": false, "taken": true} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
@@ -263,7 +261,7 @@ func TestCopies_HalfOpenLink(t *testing.T) {
 // the lock is free: the caller has left with a tombstone, so it is granted to nobody.
 //
 //fairlock:fault The connection of a request is half-open, and its reply never comes
-func TestCopies_LateOneOfAFailedAcquire(t *testing.T) {
+func TestRepeat_LateCopyOfAFailedAcquire(t *testing.T) {
 	bubbles(t, map[string]error{"full": fairlock.ErrQueueFull, "refused": fairlock.ErrRefused},
 		func(t *testing.T, s *fairlocktest.Server, name string, want error) {
 			client := clientWith(t, s, fairlock.Config{}, sendOnce)
@@ -302,7 +300,7 @@ func TestCopies_LateOneOfAFailedAcquire(t *testing.T) {
 // A try of 3 s outlives two connections that somebody on the way has forgotten.
 //
 //fairlock:fault The connection of a request is half-open, and its reply never comes
-func TestCopies_TwoForgottenConnections(t *testing.T) {
+func TestRepeat_TwoForgottenConnections(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client := clientWith(t, s, fairlock.Config{}, sendOnce)
 		unlock(t, hold(t, client.Mutex("x").Lock))
@@ -322,53 +320,11 @@ func TestCopies_TwoForgottenConnections(t *testing.T) {
 	})
 }
 
-// A stall of the way to Redis, and a long way, add at most a tenth of requests.
-//
-//fairlock:promise A slow way to Redis: a stall of 1.5 s, and a round trip of 1.2 s, add at most 10 % of requests
-func TestCopies_FewOnASlowWay(t *testing.T) {
-	bubbles(t, map[string]bool{"a stall": true, "a long way": false},
-		func(t *testing.T, s *fairlocktest.Server, _ string, stall bool) {
-			client := clientWith(t, s, fairlock.Config{TTL: time.Minute}, func(o *redis.Options) { o.Protocol = 2 })
-			const callers, pairs = 50, 20
-			if !stall {
-				client.Link.Delay(600*time.Millisecond, 600*time.Millisecond)
-			}
-			unlock(t, hold(t, client.Mutex("before").Lock)) // the server has the scripts
-			sent := record(client)
-			var all sync.WaitGroup
-			for i := range callers {
-				all.Go(func() {
-					for range pairs {
-						lease, err := client.Mutex(fmt.Sprint(i)).Lock(t.Context())
-						if assert.NoError(t, err) {
-							time.Sleep(10 * time.Millisecond)
-							assert.NoError(t, lease.Unlock(t.Context()))
-						}
-					}
-				})
-			}
-			if stall {
-				pass(100 * time.Millisecond)
-				client.Link.Hang()
-				pass(1500 * time.Millisecond)
-				client.Link.Mend()
-			}
-			all.Wait()
-			n := 0
-			for _, r := range sent.requests() {
-				if r.verb != "renew" {
-					n++
-				}
-			}
-			assert.LessOrEqual(t, n, callers*pairs*2*11/10)
-		})
-}
-
 // The copy of a release that a server which loads its data refuses does not say whether the other one has released the
 // lock.
 //
 //fairlock:fault Unlock cannot reach Redis
-func TestCopies_RefusedCopyOfARelease(t *testing.T) {
+func TestRepeat_RefusedCopyOfARelease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client := s.Client(fairlock.Config{})
 		lease := hold(t, client.Mutex("x").Lock)
@@ -445,62 +401,6 @@ type panicking struct{ slog.Handler }
 
 func (panicking) Enabled(context.Context, slog.Level) bool  { return true }
 func (panicking) Handle(context.Context, slog.Record) error { panic("boom") }
-
-// A script that the server does not have is sent as a text by the attempt after NOSCRIPT: a circuit breaker that lets
-// one request through when it is half open, and counts NOSCRIPT as a failure, closes.
-//
-//fairlock:fault The server has forgotten the scripts, and a circuit breaker in a hook lets one request through: the attempt after NOSCRIPT sends the text
-func TestNoScript_CircuitBreaker(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := s.Client(fairlock.Config{})
-		unlock(t, hold(t, client.Mutex("x").Lock))
-		require.NoError(t, client.Redis.ScriptFlush(t.Context()).Err())
-		client.Redis.AddHook(&breaker{open: true})
-		lease := hold(t, client.Mutex("x").Lock)
-		assert.NotZero(t, lease.Fence())
-		unlock(t, lease)
-	})
-}
-
-// breaker lets one request a second through while it is open, and closes when that has succeeded. Its error hides the
-// server's.
-type breaker struct {
-	recorder
-
-	mu   sync.Mutex
-	open bool      // guarded by mu
-	next time.Time // guarded by mu
-}
-
-func (b *breaker) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		b.mu.Lock()
-		refuses := b.open && time.Now().Before(b.next)
-		if !refuses {
-			b.next = time.Now().Add(time.Second)
-		}
-		b.mu.Unlock()
-		if refuses {
-			cmd.SetErr(errors.New("circuit breaker is open"))
-			return cmd.Err()
-		}
-		err := next(ctx, cmd)
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		if b.open = err != nil && !errors.Is(err, redis.Nil); b.open {
-			cmd.SetErr(hooked{err})
-			return cmd.Err()
-		}
-		return err
-	}
-}
-
-// hooked is an error that a hook has made of the server's.
-type hooked struct{ error }
-
-func (e hooked) Error() string { return "breaker: " + e.error.Error() }
-func (hooked) RedisError()     {}
-func (e hooked) Unwrap() error { return e.error }
 
 // A notification that was published before the first subscription came up is not lost.
 //

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/internal/script"
 )
 
@@ -77,7 +78,7 @@ func TestResume_RefusesALateAcquire(t *testing.T) {
 		resumed, err := s.Client(fairlock.Config{}).Mutex("x").Resume(t.Context(), lease.Handle())
 		require.NoError(t, err)
 		unlock(t, resumed)
-		reply, err := script.Mutex(client.Redis, script.DefaultNamespace, "x").Acquire(t.Context(),
+		reply, err := script.Mutex(dispatch.NewDirect(client.Redis), script.DefaultNamespace, "x").Acquire(t.Context(),
 			script.Request{Token: lease.Token(), WaiterTTL: 6 * time.Second})
 		require.NoError(t, err)
 		assert.Equal(t, script.Busy, reply.Outcome)

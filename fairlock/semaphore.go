@@ -20,27 +20,28 @@ func (c *Client) Semaphore(name string, permits int, options ...HoldOption) Sema
 
 // Acquire waits in order until n permits are granted, from 1 to the semaphore's number, and returns one lease on all of
 // them. The errors are those of Mutex.Lock, and a *CapacityError if the semaphore was resized to fewer. There is no
-// ErrReentrant, because a holder may acquire more permits. Two that do so can deadlock until ctx ends. Of a key, n is also
-// at most the key limit, and a *QueueFullError says whether the queue of the lock or the line of the key is full.
+// ErrReentrant, because a holder may acquire more permits. Two that do so can deadlock until ctx ends. Of a key,
+// n is also at most the key limit, and a *QueueFullError says whether the queue of the lock or the line of the key is
+// full.
 func (s Semaphore) Acquire(ctx context.Context, n int) (*Lease, error) {
-	return s.lock.acquire(ctx, "acquire", n, false, s.check(n))
+	return s.lock.acquire(ctx, "acquire", n, s.check(n))
 }
 
 // TryAcquire returns the lease if n permits are free and nobody waits. Otherwise it is like Mutex.TryLock, or returns a
 // *CapacityError. Of a key, it returns the lease if n permits are free, nobody of the key waits, the key has room below
 // its limit, and no other key comes first.
 func (s Semaphore) TryAcquire(ctx context.Context, n int) (*Lease, error) {
-	return s.lock.acquire(ctx, "tryacquire", n, true, s.check(n))
+	return s.lock.tryAcquire(ctx, "tryacquire", n, s.check(n))
 }
 
 // Do runs f while it holds n permits, as Mutex.Do does.
 func (s Semaphore) Do(ctx context.Context, n int, f func(ctx context.Context) error) error {
-	return s.lock.do(ctx, "do", n, false, s.check(n), f)
+	return s.lock.do(ctx, "do", n, s.check(n), f)
 }
 
 // TryDo runs f while it holds n permits, as Mutex.TryDo does.
 func (s Semaphore) TryDo(ctx context.Context, n int, f func(ctx context.Context) error) error {
-	return s.lock.do(ctx, "trydo", n, true, s.check(n), f)
+	return s.lock.tryDo(ctx, "trydo", n, s.check(n), f)
 }
 
 // check returns an error unless n is at most what this client says that there is, of the whole and for the key. Redis
@@ -49,11 +50,11 @@ func (s Semaphore) check(n int) error {
 	if s.lock == nil || s.lock.permits < 1 {
 		return nil // that is an error of its own
 	}
-	most := s.lock.permits
-	if limit := s.lock.settings.keyLimit; limit > 0 {
-		most = min(most, limit)
+	most, whose := s.lock.permits, "the semaphore has"
+	if limit := s.lock.settings.keyLimit; limit > 0 && limit < most {
+		most, whose = limit, "key limit is"
 	}
-	return require(n >= 1 && n <= most, "n", "%d permits, must be from 1 to %d", n, most)
+	return require(n >= 1 && n <= most, "n", "%d permits requested, %s %d", n, whose, most)
 }
 
 func checkPermits(permits int) error {

@@ -110,8 +110,8 @@ func TestClient_ShutdownWaitsForReleases(t *testing.T) {
 	})
 }
 
-// A waiter goes on for as long as a lease that its ctx carries is held, also if an inner one has ended. Leases of
-// another client do not count.
+// A waiter whose ctx carries a held lease of the client goes on, and ends with that lease. A lease of another client
+// does not count.
 //
 //fairlock:promise Shutdown
 func TestClient_ShutdownEndsWaitersWithoutALease(t *testing.T) {
@@ -123,23 +123,21 @@ func TestClient_ShutdownEndsWaitersWithoutALease(t *testing.T) {
 		under := func(ctx context.Context, l *fairlock.Lease) context.Context {
 			ctx, cancel := l.Context(ctx)
 			t.Cleanup(cancel)
-			return context.WithoutCancel(ctx)
+			return ctx
 		}
-		outer, inner := hold(t, client.Mutex("outer").Lock), hold(t, client.Mutex("inner").Lock)
-		foreign := hold(t, other.Mutex("foreign").Lock)
-		both := under(under(under(t.Context(), outer), inner), foreign)
+		own, foreign := hold(t, client.Mutex("own").Lock), hold(t, other.Mutex("foreign").Lock)
+		both := under(under(t.Context(), own), foreign)
 		waits := begin(both, client.Mutex("x").Lock)
 		leaves := begin(under(t.Context(), foreign), client.Mutex("y").Lock)
 		end := shutdown(t.Context(), client)
 		<-leaves.done
 		require.ErrorIs(t, leaves.err, fairlock.ErrClosed)
-		unlock(t, inner)
 		_, err := client.Mutex("y").TryLock(both)
 		require.ErrorIs(t, err, fairlock.ErrBusy)
 		assert.True(t, waits.pending())
-		unlock(t, outer)
+		unlock(t, own)
 		<-waits.done
-		require.ErrorIs(t, waits.err, fairlock.ErrClosed)
+		require.ErrorIs(t, waits.err, fairlock.ErrUnlocked)
 		<-end.done
 		require.NoError(t, end.err)
 		s.Mutex("x").AssertQueue()

@@ -26,8 +26,8 @@ func publishing(s *fairlocktest.Server, f func(channel, message string) bool) {
 	})
 }
 
-// A subscription is made again if a heartbeat finds a grant whose notification it has not brought 10 ms after the reply.
-// The next notification arrives.
+// A subscription is made again if a heartbeat finds a grant whose notification it has not brought 10 ms after the
+// reply. The next notification arrives.
 //
 //fairlock:fault A notification is lost
 func TestSubscriber_MissesANotification(t *testing.T) {

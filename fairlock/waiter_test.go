@@ -327,8 +327,8 @@ func TestWaiter_NoErrorWhileItsContextHasTime(t *testing.T) {
 	})
 }
 
-// A waiter whose ctx ends while a request is under way returns ctx's error within 25 ms. Nothing is left of it once
-// Redis answers.
+// A waiter whose ctx ends while a request is under way returns ctx's error at once. Nothing is left of it once Redis
+// answers.
 //
 //fairlock:fault ctx ends, Redis hangs: Lock returns within 100 ms; nothing is left once Redis answers
 //fairlock:fault ctx ends while the first connection is being made: the same
@@ -375,7 +375,7 @@ func TestWaiter_ContextEndsWhileRedisHangs(t *testing.T) {
 		ended := time.Now()
 		<-q.done
 		require.ErrorIs(t, q.err, context.Canceled)
-		assert.Equal(t, 25*time.Millisecond, q.at.Sub(ended))
+		assert.Equal(t, ended, q.at)
 		client.Link.Mend()
 		if c.held {
 			s.Mutex("x").AssertHeldBy("holder")
@@ -502,10 +502,10 @@ func TestWaiter_OldNotificationAfterALoss(t *testing.T) {
 	})
 }
 
-// Waiters of one lock in one client end at once: few requests tell Redis of all, and each Lock returns within 25 ms,
-// also if Redis does not answer.
+// Waiters of one lock in one client end at once: few requests tell Redis of all, and each Lock returns at once, also if
+// Redis does not answer.
 //
-//fairlock:promise Waiters that leave together: 10,000 of one client share 45 requests at most, and are out of the queue within a second
+//fairlock:promise Waiters that leave together: 10,000 of one client share 205 requests at most, and are out of the queue within a second
 //fairlock:fault ctx ends, Redis hangs
 func TestWaiter_LeaveTogether(t *testing.T) {
 	const waiters = 10_000
@@ -538,13 +538,13 @@ func TestWaiter_LeaveTogether(t *testing.T) {
 			}
 			cancel()
 			left.Wait()
-			assert.Equal(t, 25*time.Millisecond, time.Duration(late.Load()))
+			assert.Zero(t, time.Duration(late.Load()))
 			client.Link.Mend()
 			pass(time.Second)
 			tombstones, err := s.Miniredis.SortedSet("fairlock:{x}:tombstones")
 			require.NoError(t, err)
 			assert.Len(t, tombstones, waiters)
-			assert.LessOrEqual(t, len(sent.requests()), 45)
+			assert.LessOrEqual(t, len(sent.requests()), 205)
 		})
 }
 

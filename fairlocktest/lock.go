@@ -11,6 +11,7 @@ import (
 	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/bounds"
+	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/token"
@@ -161,7 +162,7 @@ func (l Lock) request(client string, ttl time.Duration, r script.Request) (token
 	if r.Token, err = token.Parse(tokens.New(client, terms)); err != nil {
 		s.tb.Fatalf("fairlocktest: %v", err)
 	}
-	lock, _ := script.Of(s.inspector().Redis, string(l.kind), l.namespace, l.name)
+	lock, _ := script.Of(dispatch.NewDirect(s.inspector().Redis), string(l.kind), l.namespace, l.name)
 	reply, err := lock.Acquire(context.Background(), r)
 	if err != nil {
 		s.tb.Fatalf("fairlocktest: request as %s: %v", client, err)

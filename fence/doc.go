@@ -1,4 +1,4 @@
-// Package fence has databases refuse a write of a holder that has lost its lock and does not know it yet.
+// Package fence makes a database reject writes from a holder that lost its lock without noticing.
 //
 // A process can be paused between its last look at the lease and its write. When it goes on, another one may hold the
 // lock and may have written. No lock can prevent that. The resource can: each grant of a lock has a number, the fence,

@@ -32,6 +32,8 @@ var script = redis.NewScript(source)
 // RENAME, may miss the others while the slot moves. Without commands, Redis only shows the fence, for a holder that
 // reads before it writes.
 //
+// A script rounds an integer reply above 2^53, such as that of INCR. GET returns the text, which is exact.
+//
 // No other request runs in between, but nothing is undone. If a command fails, those before it have taken effect, those
 // behind it are not run, and its error is returned. go-redis sends a script again if it had no reply, as it does with
 // every command (MaxRetries), so a command that adds may add twice.

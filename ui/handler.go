@@ -163,7 +163,7 @@ func (h *Handler) check(ctx context.Context, _ struct{}) (doctor.Report, time.Du
 		o.For = doctor.Operate
 	}
 	if err := h.server.Ping(ctx); err != nil {
-		if errors.Is(told(err), errSilent) {
+		if err = inspect.Said(ctx, h.rdb, err); errors.Is(told(err), errSilent) {
 			err = errors.New("no answer") // the doctor's words
 		}
 		return doctor.Unreachable(o, err), soon, context.Cause(ctx)

@@ -39,7 +39,7 @@ func (s search) used() (ids []inspect.ID) {
 // byTrouble puts first what cannot be read, then what misses renewals, then the oldest wait.
 func byTrouble(found []inspect.Lock, err error) search {
 	slices.SortStableFunc(found, func(a, b inspect.Lock) int {
-		return cmp.Or(trouble(b)-trouble(a), cmp.Compare(b.OldestWait, a.OldestWait), use(b)-use(a))
+		return cmp.Or(trouble(b)-trouble(a), inspect.ByWait(a, b), use(b)-use(a))
 	})
 	return search{locks: found, err: err}
 }
@@ -67,14 +67,14 @@ var orders = map[string]func(a, b inspect.Lock) int{
 	"holder":  func(a, b inspect.Lock) int { return cmp.Compare(a.Holder().Token.Client(), b.Holder().Token.Client()) },
 	"held":    inspect.ByHeld,
 	"waiting": func(a, b inspect.Lock) int { return cmp.Compare(b.Waiting, a.Waiting) },
-	"wait":    func(a, b inspect.Lock) int { return cmp.Compare(b.OldestWait, a.OldestWait) },
+	"wait":    inspect.ByWait,
 }
 
 // freshness says how old is what a page shows, and what is missing.
 type freshness struct {
 	At     time.Time     // zero: nothing was read yet
 	Age    time.Duration // now
-	Silent time.Duration // for how long Redis has not answered, over all attempts; 0: it does
+	Silent string        // that Redis does not answer, and since when; "": it does
 	Err    string        // why it could not be read again, or not all of it
 	Part   bool          // Err is about a part of what was read
 	Gaps   bool          // what was read says itself what is missing
@@ -85,10 +85,10 @@ type freshness struct {
 }
 
 // Old reports whether it shows what may be over by now.
-func (f freshness) Old() bool { return f.Err != "" && !f.Part || f.Silent > 0 }
+func (f freshness) Old() bool { return f.Err != "" && !f.Part || f.Silent != "" }
 
 // Complete reports whether nothing is missing of what stood in Redis then, as far as is known.
-func (f freshness) Complete() bool { return f.Err == "" && f.Silent == 0 && !f.Gaps }
+func (f freshness) Complete() bool { return f.Err == "" && f.Silent == "" && !f.Gaps }
 
 // Ago is how old it is, in words.
 func (f freshness) Ago() string {
@@ -116,22 +116,32 @@ func freshnessOf[V any](h *Handler, g cached[V], part error, takes string) fresh
 		f.Age = time.Since(g.at)
 	}
 	err := told(cmp.Or(g.err, part))
-	silent := h.server.Silent()
+	silent, replied := h.server.Silent(), h.server.Replied()
 	switch {
-	case takes == "": // one request: on a cluster, other servers may have answered
-		silent = max(silent, g.pending)
+	case takes == "" && silent < maxWait: // one request: on a cluster, other servers may have answered
+		silent, replied = g.pending, g.at
+	case takes == "":
 	case g.pending > 0:
 		f.Taken = g.pending
 	case time.Until(g.next) > soon:
 		f.Next = time.Until(g.next)
 	}
 	if silent >= maxWait {
-		f.Silent, f.Taken = silent, 0
+		f.Silent, f.Taken = silence(silent, replied), 0
 	}
-	if err != nil && (f.Silent == 0 || !errors.Is(err, errSilent)) {
+	if err != nil && (f.Silent == "" || !errors.Is(err, errSilent)) {
 		f.Err = inspect.Cause(err)
 	}
 	return f
+}
+
+// silence says that Redis does not answer, and since when: its last answer may have come long before anybody has asked
+// again.
+func silence(waits time.Duration, replied time.Time) string {
+	if replied.IsZero() {
+		return "Redis has not answered for " + inspect.Span(waits) + "."
+	}
+	return "Redis does not answer. Its last answer came " + inspect.Span(time.Since(replied)) + " ago."
 }
 
 // errSilent stands for an error that says nothing else.
@@ -195,7 +205,7 @@ func (f filter) Heads() (all []head) {
 	for _, h := range []head{
 		{Text: "Lock", Sort: "name"}, {Text: "In use"}, {}, {Text: "Holder", Sort: "holder"}, {Text: "Held for",
 			Sort: "held"}, {Text: "Renewed"},
-		{Text: "Waiting", Sort: "waiting", Number: true}, {Text: "Oldest wait", Sort: "wait"}, {},
+		{Text: "Waiting", Sort: "waiting", Number: true}, {}, {Text: "Oldest wait", Sort: "wait"},
 	} {
 		if h.Sort != "" {
 			h.Sorted = h.Sort == f.Sort
@@ -253,8 +263,7 @@ type listPage struct {
 	Shown   int // that the filter shows, on all pages
 	Partly  int // that it does not show, but have holders that are not listed
 	Tiles   tiles
-	Longest time.Duration // of those for which somebody waits
-	Next    int           // where the next page begins; 0: this is the last
+	Next    int // where the next page begins; 0: this is the last
 	Health  health
 	NoLocks string // why there is none; "" if there is
 }
@@ -281,9 +290,9 @@ type tiles struct {
 	Late                 words.Phrase
 }
 
-func tilesOf(locks []inspect.Lock) (t tiles, longest time.Duration) {
+func tilesOf(locks []inspect.Lock) (t tiles) {
 	used, waited, late, unknown, unread := 0, 0, 0, 0, 0
-	longest = -1
+	longest := time.Duration(-1)
 	for _, l := range locks {
 		if l.Unknown() {
 			unread++
@@ -325,18 +334,19 @@ func tilesOf(locks []inspect.Lock) (t tiles, longest time.Duration) {
 	case waited > 0 || unread > 0:
 		t.Oldest = words.Unknown
 	}
-	return t, longest
+	return t
 }
 
 // health is what the checks have found. What is wrong with the page's own user is no fault of the server.
 type health struct {
 	Checked            bool
+	Away               bool   // no server answers the checks: in an outage, this is new
 	Problems, Warnings int    // of the server
 	Own                string // what is wrong with the user
 }
 
 func healthOf(checked cached[doctor.Report]) health {
-	h := health{Checked: !checked.at.IsZero()}
+	h := health{Checked: !checked.at.IsZero(), Away: checked.value.Away()}
 	for _, f := range checked.value.Checks {
 		switch {
 		case f.Own && (f.Result == doctor.Problem || f.Result == doctor.Warning):
@@ -388,7 +398,7 @@ func (h *Handler) serveLocks(w http.ResponseWriter, r *http.Request) {
 	if unread != nil && p.Fresh.Err == "" {
 		p.Fresh.Err, p.Fresh.Part = unread.Error(), true
 	}
-	p.Tiles, p.Longest = tilesOf(g.value.locks)
+	p.Tiles = tilesOf(g.value.locks)
 	shown := slices.DeleteFunc(slices.Clone(g.value.locks), func(l inspect.Lock) bool {
 		fits, found := p.Filter.fits(l), p.Filter.finds(l)
 		if fits && !found && l.Unlisted() > 0 {
@@ -421,8 +431,9 @@ type lockPage struct {
 	Fresh   freshness
 	Every   bool // all waiters are shown that are listed, one by one
 
-	Meant []inspect.ID // instead of this one, which nobody uses
-	Hint  string       // why none is known to be meant; "" if there is nothing to say
+	Crossing string       // that another lock and this one are held and waited for crosswise; "" if none is
+	Meant    []inspect.ID // instead of this one, which nobody uses
+	Hint     string       // why none is known to be meant; "" if there is nothing to say
 }
 
 // few is how many waiters the page of a lock shows one by one, unless all are wanted.
@@ -471,11 +482,22 @@ func (h *Handler) serveLock(w http.ResponseWriter, r *http.Request) {
 			p.Verdict.Text = "As it was " + p.Fresh.Ago() + ": " + p.Verdict.Text
 		}
 	}
+	if p.Known && p.Lock.Held() && p.Lock.Waiting > 0 {
+		var others []inspect.Lock
+		for _, id := range p.Lock.MayCross(h.search.peek(struct{}{}).value.locks) {
+			others = append(others, h.locks.get(ctx, id).value)
+		}
+		if c, crosses := p.Lock.Crossing(others); crosses {
+			p.Crossing = words.Crossing(p.Lock, c)
+		}
+	}
 	if p.Known && !p.Lock.InUse() {
 		found := h.search.get(ctx, struct{}{})
 		p.Meant, p.Hint = p.Lock.Meant(found.value.used()), found.value.noLocks
 		if err := cmp.Or(found.err, found.value.err); err != nil && len(p.Meant) == 0 && p.Lock.Fence == 0 {
 			p.Hint = inspect.NotSearched(told(err))
+		} else if !found.at.IsZero() && len(p.Meant) == 0 && p.Hint == "" && p.Lock.Fence == 0 {
+			p.Hint = words.NothingAlike()
 		}
 	}
 	h.render(w, http.StatusOK, "lock", page{Title: id.String(), Heading: inspect.Plain(id.Name), Refresh: 500, Body: p})

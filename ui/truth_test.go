@@ -131,11 +131,32 @@ func TestHandler_WrongNames(t *testing.T) {
 			shown := text(s.get("/lock?kind=" + name))
 			require.NotContains(t, strings.ToLower(shown), "did you mean")
 			require.NotContains(t, shown, "namespaces")
+			require.Equal(t, name == "mutex&name=zzz", strings.Contains(shown, "No lock in use has a name like it."))
 		}
+		require.Contains(t, s.get("/lock?kind=mutex&name=zzz"), `<p class="verdict ">Free, and not used lately`, "not green")
 		require.NoError(t, s.redis.Mutex("invoices:export").TakeAs("web-1").Unlock(t.Context()))
 		s.redis.KeyedSemaphore("gpu", 1).Key("a").TakeAs("web-1")
 		time.Sleep(time.Minute)
 		require.NotContains(t, text(s.get("/")), "No locks in this namespace")
+	})
+}
+
+// Two clients that lock two locks in opposite order are named on the pages of both locks.
+func TestHandler_Crossing(t *testing.T) {
+	t.Parallel()
+	visit(t, ui.Options{}, func(t *testing.T, s *site) {
+		s.redis.Mutex("a").HoldAs("web-1")
+		s.redis.Mutex("b").HoldAs("web-2")
+		s.redis.Mutex("a").CrashQueued("web-2", time.Hour)
+		s.get("/")
+		require.NotContains(t, text(s.get("/lock?kind=mutex&name=a")), "deadlock")
+		s.redis.Mutex("b").CrashQueued("web-1", time.Hour)
+		time.Sleep(10 * time.Second)
+		s.get("/")
+		require.Contains(t, text(s.get("/lock?kind=mutex&name=a")),
+			"web-1 holds it and waits for mutex b; web-2 holds that and waits for mutex a.")
+		require.Contains(t, text(s.get("/lock?kind=mutex&name=b")),
+			"web-2 holds it and waits for mutex a; web-1 holds that and waits for mutex b.")
 	})
 }
 
@@ -157,7 +178,7 @@ func TestHandler_KeyLimits(t *testing.T) {
 		shown := text(s.get("/lock?kind=keyed&name=gpu"))
 		require.Contains(t, shown,
 			"2 wait, the first for 999ms. Key a is at its limit: its first waiter waits for holders of the key. "+
-				"The first of key b, which is next, wants 4 permits, and 3 are free.")
+				"The first waiter of key b, which is next, wants 4 permits, and 3 are free.")
 		require.Contains(t, shown, "at its limit, limits in use: 1 and none")
 		cancel()
 		<-ended
@@ -197,7 +218,7 @@ func TestHandler_GrantedAndKilled(t *testing.T) {
 		s.redis.Mutex("m").CrashHolding("web-3", 10*time.Second)
 		time.Sleep(2100 * time.Millisecond)
 		shown := text(s.get("/lock?kind=mutex&name=m"))
-		require.Contains(t, shown, "Held by web-3: granted 2.1s ago, not renewed yet.")
+		require.Contains(t, shown, "Held by web-3. Its lease was granted 2.1s ago, every 3.3s.")
 		require.NotContains(t, shown, "alive")
 		require.NotContains(t, shown, "lives")
 	})
@@ -243,9 +264,9 @@ func TestHandler_Election(t *testing.T) {
 		page := s.get("/")
 		require.Equal(t, "lock?kind=mutex&name=m", links(page, "lock")[0], "it waits longest")
 		require.Contains(t, text(page), "in use 2 with waiters 1 oldest wait 59.9s")
-		require.Regexp(t, `leader mutex leads node-0 1m3s \S+ ago, every 3.3s 2 candidates –`, text(page))
+		require.Regexp(t, `leader mutex leads node-0 1m3s \S+ ago, every 3.3s 0 \(2 candidates\) –`, text(page))
 		shown := text(s.get("/lock?kind=mutex&name=leader"))
-		require.Contains(t, shown, "node-0 leads, alive: its lease was renewed ")
+		require.Contains(t, shown, "node-0 leads. Its lease was renewed ")
 		require.Contains(t, shown, "2 candidates: as long as the leader lives, they wait.")
 		require.Contains(t, shown, "1 node-1 1m2s candidate, alive")
 		cancel()

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -182,15 +183,21 @@ func (c *child) wait(pid int) {
 }
 
 // forward passes a signal on: to all of CMD's group, but for those that mean what a program makes of them. With a
-// terminal, suspended continues CMD: a second SIGCONT, somewhat later, would undo a ^Z that came in between.
-func (c *child) forward(s os.Signal) {
-	switch s := s.(syscall.Signal); {
-	case s == syscall.SIGCONT && c.tty != nil:
-	case s == syscall.SIGUSR1, s == syscall.SIGUSR2:
-		_ = syscall.Kill(c.pid, s)
-	default:
-		_ = syscall.Kill(-c.pid, s)
+// terminal, suspended continues CMD: a second SIGCONT, somewhat later, would undo a ^Z that came in between. The error
+// says that CMD is another user's.
+func (c *child) forward(s os.Signal) error {
+	number := s.(syscall.Signal)
+	if number == syscall.SIGCONT && c.tty != nil {
+		return nil
 	}
+	to := -c.pid
+	if number == syscall.SIGUSR1 || number == syscall.SIGUSR2 {
+		to = c.pid
+	}
+	if err := syscall.Kill(to, number); err == syscall.EPERM {
+		return fmt.Errorf("%s could not be passed on to CMD: %w", unix.SignalName(number), err)
+	}
+	return nil // or CMD has just ended
 }
 
 // terminate asks all of it to end, also if it is stopped.

@@ -55,7 +55,7 @@ func (f fixture) header() string {
 // What else status, list and their JSON show is in internal/view.
 func TestLook_LocksInUse(t *testing.T) {
 	f := newFixture(t)
-	require.Regexp(t, "^"+f.header()+"\nx: free, not used lately\n(  no locks in this namespace.*\n)?$",
+	require.Regexp(t, "^"+f.header()+"\nx: free, not used lately\n(  [^\n]+\n)?$",
 		f.done("status", "x"))
 	require.Equal(t, "[]\n", f.done("status", "x", "--json"))
 	require.Regexp(t, "^"+f.header()+"\nno locks in this namespace(, nor in another|; namespaces with locks: .*)\n$",
@@ -69,7 +69,7 @@ func TestLook_LocksInUse(t *testing.T) {
 	require.NoError(t, f.hold(c.Mutex("a").Lock).Unlock(t.Context()))
 
 	require.Regexp(t, `(?s)^`+f.header()+
-		`\nmutex x: held, 2 waiting\n.*  granted [0-9.]+m?s ago, not renewed yet  .*Z\n.*\n  1. web-2:....…  .*\n  2. web-3:....…  [^\n]*\n\n`+
+		`\nmutex x: held, 2 waiting\n.*  granted [0-9.]+m?s ago, every 20m0s  .*Z\n.*\n  1. web-2:....…  .*\n  2. web-3:....…  [^\n]*\n\n`+
 		`semaphore x: 2 of 5 permits held, nobody waits\n`, f.done("status", "x"))
 	require.Contains(t, f.done("status", "x", "--kind", "semaphore"), "\n\nsemaphore x: 2 of")
 	text := f.done("status", "x", "--json")
@@ -82,10 +82,10 @@ func TestLook_LocksInUse(t *testing.T) {
 	require.Equal(t, []any{"semaphore", 2, 5}, []any{sem.Kind, sem.Used, *sem.Permits})
 	require.NotContains(t, text, lease.Token().Text()[len("web-1:"):][:8])
 	require.Regexp(t, `^`+f.header()+`
-NAME  KIND       IN USE  HOLDER  HELD FOR  LEASE LEFT  STATE +WAITING  OLDEST WAIT
-x     mutex      held    web-1   \S+ +\S+ +not renewed yet +2 +\S+s
-x     semaphore  2/5     web-1   \S+ +\S+ +not renewed yet +0 +–
-x\*    mutex      held    web-1   \S+ +\S+ +not renewed yet +0 +–
+NAME  KIND       IN USE  HOLDER  HELD FOR  LEASE LEFT  RENEWED +WAITING  OLDEST WAIT
+x     mutex      held    web-1   \S+ +\S+ +granted \S+ ago +2 +\S+s
+x     semaphore  2/5     web-1   \S+ +\S+ +granted \S+ ago +0 +–
+x\*    mutex      held    web-1   \S+ +\S+ +granted \S+ ago +0 +–
 $`, f.done("list"))
 	text = f.done("list", "--json", "--prefix", "x*", "--kind", "mutex")
 	require.NotContains(t, text, "waiters")
@@ -96,6 +96,53 @@ $`, f.done("list"))
 	require.Len(t, decode[[]seen](t, f.done("status", "x", "--json")), 1, "those in use")
 	free := decode[[]seen](t, f.done("status", "x", "--kind", "semaphore", "--json"))
 	require.Equal(t, []any{false, share.Fence()}, []any{free[0].Held, *free[0].Fence}, "the one that was asked for")
+}
+
+// Two clients that lock two locks in opposite order are named at both.
+func TestStatus_Crossing(t *testing.T) {
+	f := newFixture(t)
+	one, two := f.client("web-1"), f.client("web-2")
+	f.hold(one.Mutex("a").Lock)
+	f.hold(two.Mutex("b").Lock)
+	f.wait(two.Mutex("a"), 1)
+	f.wait(one.Mutex("b"), 1)
+	require.Contains(t, f.done("status", "a"),
+		"\n  web-1 holds it and waits for mutex b; web-2 holds that and waits for mutex a.")
+	require.Contains(t, f.done("status", "b"),
+		"\n  web-2 holds it and waits for mutex a; web-1 holds that and waits for mutex b.")
+}
+
+// What a server says before it closes the connection is the error, and there is advice for that.
+func TestConnection_Said(t *testing.T) {
+	f := newFixture(t)
+	for says, advice := range map[string]string{
+		"DENIED Redis is running in protected mode": "end its protected mode",
+		"ERR max number of clients reached":         "raise maxclients",
+	} {
+		listener, err := net.Listen("tcp", "localhost:0")
+		require.NoError(t, err)
+		defer func() { _ = listener.Close() }()
+		go func() { // until it is closed
+			for {
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = fmt.Fprintf(conn, "-%s\r\n", says)
+				_ = conn.Close()
+			}
+		}()
+		on := f.at("redis://" + listener.Addr().String())
+		refused(t, on.call("list"), exitUnreachable, says)
+		r := on.call("doctor")
+		require.Contains(t, r.out, says)
+		require.Contains(t, r.out, advice)
+		require.NotContains(t, r.out, "firewalls")
+		require.NotContains(t, r.out, "TLS")
+	}
+	out := f.at("redis://" + redistest.StartTCP(t).Addr() + "/99").call("doctor").out
+	require.Contains(t, out, "DB index is out of range")
+	require.Contains(t, out, "look at the number of the database")
 }
 
 // What can be read is shown, although something else cannot. Neither controls the terminal.
@@ -369,7 +416,7 @@ func TestLook_WrongNames(t *testing.T) {
 
 	wrong := "no locks in this namespace; namespaces with locks: " + f.namespace
 	elsewhere := []string{"--namespace", f.namespace + "nosuch"}
-	for _, words := range []string{"list", "list --prefix x --kind mutex", "status invoices:export"} {
+	for _, words := range []string{"list", "list --prefix x --kind mutex", "status invoices:import"} {
 		require.Contains(t, f.done(append(strings.Fields(words), elsewhere...)...), wrong+"\n", words)
 	}
 	require.Equal(t, result{out: "[]\n", errs: "fairlock: " + wrong + "\n"},
@@ -390,7 +437,11 @@ func TestLook_WrongNames(t *testing.T) {
 	for _, name := range []string{"invoices:export", "gpu", "zzz"} {
 		require.NotContains(t, f.done("status", name), "did you mean")
 	}
+	require.Contains(t, f.done("status", "zzz"), "\n  no lock in use has a name like it\n")
 	require.Equal(t, result{out: "[]\n"}, f.call("status", "invoice:export", "--json"))
+	other := f.apart()
+	f.hold(other.client("web-1").Mutex("zzz").Lock)
+	require.Contains(t, f.done("status", "zzz"), "\n  a lock of that name is in use in namespace "+other.namespace+"\n")
 
 	require.Contains(t, f.done("list", "--prefix", "x y"),
 		"\nno lock in use matches --prefix \"x y\"; without that, list shows 3\n")

@@ -81,7 +81,7 @@ func (c *connection) open(ctx context.Context) (redis.UniversalClient, error) {
 		return rdb, nil
 	}
 	go func() { _ = rdb.Close() }() // with a Sentinel that hangs, it waits for that
-	err = fmt.Errorf("redis at %s: %w", target.where(), err)
+	err = fmt.Errorf("redis at %s: %w", target.where(), withCode(exitCode(err), inspect.Said(ctx, rdb, err)))
 	if inspect.Refused(err) {
 		return nil, err
 	}

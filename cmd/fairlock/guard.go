@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/internal/tools/inspect"
@@ -215,7 +216,7 @@ func (w *ward) leave(last order) error {
 		return err
 	}
 	defer func() { _ = rdb.Close() }()
-	lock, _ := script.Of(rdb, string(w.ID.Kind), w.Namespace, w.ID.Name)
+	lock, _ := script.Of(dispatch.NewDirect(rdb), string(w.ID.Kind), w.Namespace, w.ID.Name)
 	kept := min(time.Until(w.Kept), t.TTL()) // a clock that has been set back keeps it no longer
 	h, err := lock.Release(ctx, t, w.Fence, script.Rest{Left: kept, By: rest})
 	for more := h.More; more && err == nil; {

@@ -95,7 +95,9 @@ func (r *runner) accompany(c *child, g *guard, lease *fairlock.Lease, signals <-
 			g.until(r.killAt(lease), c.pid)
 			look.Reset(min(left, r.ttl/10))
 		case s := <-signals:
-			c.forward(s)
+			if err := c.forward(s); err != nil {
+				say(os.Stderr, err, "run")
+			}
 		case by := <-c.stopped:
 			c.suspended(by)
 		}

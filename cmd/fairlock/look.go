@@ -119,6 +119,9 @@ func statusCommand(c *connection) *cobra.Command {
 					worth := view.Worth(all)
 					for _, lock := range worth {
 						lines = append(append(lines, ""), view.Block(p, lock, most)...)
+						if c, crosses := l.Crossing(ctx, lock); crosses {
+							lines = append(lines, view.Indented(p, words.Crossing(lock, c))...)
+						}
 					}
 					if err != nil {
 						return lines
@@ -129,8 +132,8 @@ func statusCommand(c *connection) *cobra.Command {
 		},
 	}
 	l.flags(cmd, "those in use")
-	cmd.Flags().BoolVar(&every, "all", false, fmt.Sprintf("show all holders and waiters one by one, not the first %d",
-		few))
+	cmd.Flags().BoolVar(&every, "all", false, fmt.Sprintf("show up to %d holders and waiters one by one, not the first %d",
+		inspect.Most, few))
 	return cmd
 }
 
@@ -153,15 +156,22 @@ func (l *looker) meant(ctx context.Context, worth []inspect.Lock) string {
 	if len(used) > 0 || lock.Fence > 0 {
 		return words.Meant(lock.Meant(used))
 	}
-	used, err := l.Used(ctx)
-	meant := lock.Meant(used)
+	used, elsewhere, err := l.Used(ctx, lock.Name)
+	var texts []string
+	for _, text := range []string{words.Elsewhere(elsewhere), words.Meant(lock.Meant(used))} {
+		if text != "" {
+			texts = append(texts, text)
+		}
+	}
 	switch {
-	case len(meant) == 0 && err != nil:
+	case len(texts) > 0:
+		return strings.Join(texts, "; ")
+	case err != nil:
 		return explain(err, inspect.NotSearched(err), "status")
 	case len(used) == 0:
 		return l.NoLocks(l.Namespaces(ctx))
 	}
-	return words.Meant(meant)
+	return words.NothingAlike()
 }
 
 // nothing says why a list is empty, as far as that is known: there are none without these flags either, and none in the
@@ -188,7 +198,7 @@ func (l *looker) nothing(ctx context.Context, prefix string) string {
 // orders are by what list sorts, and how.
 var orders = map[string]func(a, b inspect.Lock) int{
 	"name":    func(_, _ inspect.Lock) int { return 0 },
-	"wait":    func(a, b inspect.Lock) int { return cmp.Compare(b.OldestWait, a.OldestWait) },
+	"wait":    inspect.ByWait,
 	"held":    inspect.ByHeld,
 	"waiting": func(a, b inspect.Lock) int { return cmp.Compare(b.Waiting, a.Waiting) },
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"os"
 	"os/exec"
+	"strconv"
+	"syscall"
 	"testing"
 	"testing/synctest"
 
@@ -84,4 +86,27 @@ func TestChildren_ReapLeavesOurs(t *testing.T) {
 		require.ErrorIs(t, err, unix.ECHILD, "it was reaped")
 		require.Empty(t, c.waiting)
 	})
+}
+
+// A signal that cannot be passed on, because CMD is another user's, is an error at once. Only root can be another user.
+func TestChild_ForwardRefused(t *testing.T) {
+	const of = "TEST_FORWARD_TO"
+	if pid, err := strconv.Atoi(os.Getenv(of)); err == nil {
+		for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGUSR1} {
+			require.EqualError(t, (&child{pid: pid}).forward(s),
+				unix.SignalName(s)+" could not be passed on to CMD: operation not permitted")
+		}
+		return
+	}
+	if os.Getuid() != 0 {
+		t.Skip("no other user's process can be started")
+	}
+	require.NoError(t, os.Chmod(files, 0o711)) // so that the other user can start what is in there
+	cmd := exec.Command(program, "-test.run=^"+t.Name()+"$")
+	cmd.Args[0] = "tests" // not the command
+	cmd.Env = append(os.Environ(), of+"="+strconv.Itoa(sleeper(t).Process.Pid))
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
 }

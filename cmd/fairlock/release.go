@@ -78,12 +78,7 @@ func (r *releaser) run(ctx context.Context) error {
 			return err
 		}
 	}
-	var released bool
-	if r.fence > 0 {
-		released, err = r.Admin.ReleaseHolder(ctx, fairlock.ID(r.id), r.fence)
-	} else {
-		released, err = r.Admin.ForceRelease(ctx, fairlock.ID(r.id))
-	}
+	released, err := r.take(ctx, before)
 	if err != nil {
 		return inspect.Bare(err)
 	}
@@ -126,6 +121,21 @@ func (r *releaser) ask(ctx context.Context, l inspect.Lock) error {
 		return err
 	}
 	return withCode(exitFailure, fmt.Errorf("%s was not released", r.id))
+}
+
+// take takes the lock from all holders, or from those who were named: after a question, another one may have it.
+func (r *releaser) take(ctx context.Context, l inspect.Lock) (taken bool, err error) {
+	if r.force && r.fence == 0 {
+		return r.Admin.ForceRelease(ctx, fairlock.ID(r.id))
+	}
+	for _, h := range l.Holders {
+		released, err := r.Admin.ReleaseHolder(ctx, fairlock.ID(r.id), h.Fence)
+		if err != nil {
+			return false, err
+		}
+		taken = taken || released
+	}
+	return taken, nil
 }
 
 // report says from whom the lock was taken and who has it now.

@@ -192,7 +192,7 @@ func TestRun_MinHold(t *testing.T) {
 		require.Equal(t, exitBusy, r.code)
 		refused(t, f.attempt(words+" --wait 1s"), exitTimeout, "timed out after 1s waiting for x, released by one-")
 	}
-	require.Regexp(t, `mutex x: released by one[^\n]+\n[^\n]+\n  one\S+ +– +– +released, free in 59m`,
+	require.Regexp(t, `mutex x: released by one[^\n]+\n[^\n]+\n  one\S+ +– +59m\S+ +released, free in 59m`,
 		f.done("status", "x"))
 	require.Contains(t, f.done("release", "x", "--force"), ", released); nobody has it now")
 	shown := f.done("release", "x", "--kind", "semaphore", "--fence",

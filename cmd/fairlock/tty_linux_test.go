@@ -161,11 +161,11 @@ func TestChild_SIGCONTIsPassedOnWithoutATerminal(t *testing.T) {
 	var s status
 	_, err := syscall.Wait4(pid, &s, syscall.WUNTRACED, nil)
 	require.NoError(t, err)
-	(&child{pid: pid, tty: &tty{}}).forward(syscall.SIGCONT)
+	require.NoError(t, (&child{pid: pid, tty: &tty{}}).forward(syscall.SIGCONT))
 	changed, err := syscall.Wait4(pid, &s, syscall.WCONTINUED|syscall.WNOHANG, nil)
 	require.NoError(t, err)
 	require.Zero(t, changed, "it is stopped")
-	(&child{pid: pid}).forward(syscall.SIGCONT)
+	require.NoError(t, (&child{pid: pid}).forward(syscall.SIGCONT))
 	_, err = syscall.Wait4(pid, &s, syscall.WCONTINUED, nil)
 	require.NoError(t, err)
 	require.True(t, s.Continued())

@@ -194,7 +194,7 @@ func TestLockCollector_SaysWhyItFails(t *testing.T) {
 			line := scrape()
 			assert.Equal(t, 1, strings.Count(line, "\n"), line)
 			assert.Regexp(t,
-				`level=WARN msg="locks cannot be read; .*" namespace=n err="keys \\"n:{[ab]}:\*\\": redis refuses: NOPERM no such right"`, line)
+				`level=WARN msg="locks cannot be read; .*" namespace=n err="fairlock: inspect \\"[ab]\\": keys \\"n:{[ab]}:\*\\": redis refuses: NOPERM no such right"`, line)
 			assert.Empty(t, scrape())
 			s.Miniredis.SetError("")
 			assert.Empty(t, scrape())

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/clock"
-	"github.com/fairlock/fairlock-go/internal/task"
 )
 
 const (
@@ -19,45 +18,46 @@ const (
 )
 
 // An account says since when something is wrong with the client's requests. It begins when a request fails and another
-// one, a second or more later, and is logged once when that is known and once when it is over. A client has two: of an
-// outage, in which Redis does not serve it, and of refusals of what the library tries again.
+// one, a second or more later. The log has a line then, and one with the first request that finds that it is over
+// because others have succeeded. A client has two: of an outage, in which Redis does not serve it, and of refusals of
+// what the library tries again.
 type account struct {
-	tasks  *task.Group
 	clock  clock.Clock
 	log    *slog.Logger
 	begins string // the lines of the log
-	over   string // if a request has succeeded
-	silent string // if none has failed for a minute
+	over   string
 
 	// oneLock means that only a request for the lock whose request failed last succeeds. On a Cluster one master may be
 	// away while the others reply. A user may have rights to other locks.
 	oneLock bool
 
-	failing atomic.Bool // timer is not nil; so that a request costs no mutex
+	failing atomic.Bool // since is not zero; so that a request costs no mutex
 
 	mu      sync.Mutex
-	since   time.Time   // guarded by mu: of the first failure
-	latest  time.Time   // guarded by mu: of the latest failure
-	lock    string      // guarded by mu: name of the lock whose request failed then
-	err     error       // guarded by mu: of that request
-	success bool        // guarded by mu: a request has succeeded since
-	logged  bool        // guarded by mu: it is an outage
-	timer   clock.Timer // guarded by mu: calls tick; nil if there is no failure
+	since   time.Time // guarded by mu: of the first failure; zero if there is none
+	latest  time.Time // guarded by mu: of the latest failure
+	lock    string    // guarded by mu: name of the lock whose request failed then
+	err     error     // guarded by mu: of that request
+	success bool      // guarded by mu: a request has succeeded since
+	begun   bool      // guarded by mu: another failure has come
 }
 
 // failed notes that a request for a lock has failed.
 func (a *account) failed(lock string, err error) {
 	now := a.clock.Now()
 	a.mu.Lock()
-	a.latest, a.lock, a.err, a.success = now, lock, err, false
-	if a.timer == nil {
+	over, lasted := a.endLocked(now)
+	if a.since.IsZero() {
 		a.since = now
 		a.failing.Store(true)
-		a.setTimer(now)
 	}
-	begins := !a.logged && now.Sub(a.since) >= outageAfter
-	a.logged = a.logged || begins
+	a.latest, a.lock, a.err, a.success = now, lock, err, false
+	begins := !a.begun && now.Sub(a.since) >= outageAfter
+	a.begun = a.begun || begins
 	a.mu.Unlock()
+	if over {
+		a.log.Info(a.over, "lasted", lasted)
+	}
 	if begins {
 		facts := []any{"lock", lock, "err", err}
 		if lock == "" { // the request was for none
@@ -72,74 +72,41 @@ func (a *account) succeeded(lock string) {
 	if !a.failing.Load() {
 		return
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.timer != nil && !a.success && (!a.oneLock || lock == a.lock) {
-		a.success = true
-		a.timer.Stop()
-		a.setTimer(a.clock.Now())
-	}
-}
-
-// setTimer has tick called when it is over, unless a request fails until then. The caller holds mu.
-func (a *account) setTimer(now time.Time) { a.timer = a.clock.AfterFunc(a.end().Sub(now), a.tick) }
-
-// end returns when it is over. The caller holds mu.
-func (a *account) end() time.Time {
-	if a.success {
-		return a.latest.Add(served)
-	}
-	return a.latest.Add(unserved)
-}
-
-// tick ends the account, if that is due.
-func (a *account) tick() {
-	t, err := a.tasks.Begin()
-	if err != nil {
-		return
-	}
-	defer t.End()
-	a.mu.Lock()
 	now := a.clock.Now()
-	if a.timer == nil || now.Before(a.end()) {
-		if a.timer != nil {
-			a.setTimer(now)
-		}
-		a.mu.Unlock()
-		return
-	}
-	lasted, logged, success := a.latest.Sub(a.since), a.logged, a.success
-	a.forget()
-	a.mu.Unlock()
-	switch {
-	case logged && success:
-		a.log.Info(a.over, "lasted", lasted)
-	case logged:
-		a.log.Info(a.silent, "lasted", lasted)
-	}
-}
-
-// forget forgets all failures. The caller holds mu.
-func (a *account) forget() {
-	a.timer, a.err, a.logged = nil, nil, false
-	a.failing.Store(false)
-}
-
-// close stops the timer. No request fails after that.
-func (a *account) close() {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.timer != nil {
-		a.timer.Stop()
-		a.forget()
+	a.success = a.success || !a.oneLock || lock == a.lock
+	over, lasted := a.endLocked(now)
+	a.mu.Unlock()
+	if over {
+		a.log.Info(a.over, "lasted", lasted)
 	}
+}
+
+// isOverLocked reports whether the failures are over.
+func (a *account) isOverLocked(now time.Time) bool {
+	if a.success {
+		return !now.Before(a.latest.Add(served))
+	}
+	return !now.Before(a.latest.Add(unserved))
+}
+
+// endLocked forgets the failures if they are over. It reports whether the log is to say so, and how long they lasted.
+func (a *account) endLocked(now time.Time) (over bool, lasted time.Duration) {
+	if a.since.IsZero() || !a.isOverLocked(now) {
+		return false, 0
+	}
+	over, lasted = a.begun && a.success, a.latest.Sub(a.since)
+	a.since, a.err, a.begun = time.Time{}, nil, false
+	a.failing.Store(false)
+	return over, lasted
 }
 
 // now returns since when something is wrong and the latest error; zero and nil if nothing is.
 func (a *account) now() (since time.Time, err error) {
+	now := a.clock.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.logged {
+	if !a.begun || a.isOverLocked(now) {
 		return time.Time{}, nil
 	}
 	return a.since, a.err

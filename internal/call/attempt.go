@@ -42,14 +42,12 @@ const (
 	silenceLimit = 10 * time.Second
 )
 
-// Limited returns a copy of ctx for a call that waits for Redis, but never for the lock. The caller calls cancel.
-func (c *Calls) Limited(ctx context.Context) (_ context.Context, cancel func()) {
-	return c.WithTimeoutCause(ctx, RequestLimit, errs.Unreachable)
-}
-
-// LimitedBySilence returns a copy of parent for a call that waits for the lock: it also ends after some time if no
-// server has answered the client until then. The caller calls cancel.
-func (c *Calls) LimitedBySilence(parent context.Context) (ctx context.Context, cancel func()) {
+// Limited returns a copy of parent that ends with Unreachable when Redis has not served a call for too long. A call that
+// waits for the lock may wait while servers answer; any other has three seconds. The caller calls cancel.
+func (c *Calls) Limited(parent context.Context, waits bool) (ctx context.Context, cancel func()) {
+	if !waits {
+		return c.WithTimeoutCause(parent, RequestLimit, errs.Unreachable)
+	}
 	if c.Answered() {
 		return parent, func() {}
 	}
@@ -65,13 +63,9 @@ func (c *Calls) LimitedBySilence(parent context.Context) (ctx context.Context, c
 	}
 }
 
-// Attempt calls f, which sends a request, until it succeeds, fails in a way that another attempt cannot cure, or ctx or
-// the client ends. In the last case the error is a Tried. A refusal is returned at once: whoever calls has neither
-// ticket nor lease.
-func (c *Calls) Attempt(ctx context.Context, f func() error) error { return c.attempt(ctx, f, Passes) }
-
-// Persist is Attempt for the holder of a lease of the lock with that name: while it is refused, it tries again each
-// second.
+// Persist calls f, which sends a request for the lock with that name, until it succeeds, fails in a way that another
+// attempt cannot cure, or ctx or the client ends. In the last case the error is a Tried. While the request is refused, it
+// is sent again each second.
 func (c *Calls) Persist(ctx context.Context, lock string, f func() error) error {
 	return c.attempt(ctx, f, c.refusedFor(lock, math.MaxInt64))
 }
@@ -122,11 +116,12 @@ func (c *Calls) attempt(ctx context.Context, f func() error, again func(error) b
 	}
 }
 
-// Briefly is Attempt for a call that waits for Redis, but never for the lock.
+// Briefly is Persist for a call that waits for Redis, but never for the lock: for three seconds. A refusal is returned
+// at once, because whoever calls has neither ticket nor lease.
 func (c *Calls) Briefly(ctx context.Context, f func(context.Context) error) error {
-	ctx, cancel := c.Limited(ctx)
+	ctx, cancel := c.Limited(ctx, false)
 	defer cancel()
-	return c.Attempt(ctx, func() error { return f(ctx) })
+	return c.attempt(ctx, func() error { return f(ctx) }, Passes)
 }
 
 // Finish is Persist for an f that releases a lock or removes a waiter. It tries for that long, but for no longer than

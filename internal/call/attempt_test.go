@@ -20,12 +20,12 @@ import (
 
 // A request is tried again while Redis does not serve it, as long as its policy says. If the client is closed, Finish
 // lets one attempt go on. If that has no reply, all others end.
-func TestCalls_Attempt(t *testing.T) {
+func TestCalls_Briefly(t *testing.T) {
 	away, refused := call.WithOrigin(io.EOF), call.WithOrigin(redis.ErrClosed)
 	for _, c := range []struct {
 		name     string
 		replies  []error       // the last one again and again
-		finish   bool          // otherwise Limited
+		finish   bool          // otherwise Briefly
 		takes    time.Duration // each attempt
 		closes   time.Duration
 		attempts int
@@ -74,9 +74,7 @@ func TestCalls_Attempt(t *testing.T) {
 					assert.Error(t, calls.Finish(caller, "x", time.Second, time.Second, others), "others end")
 				}
 			} else {
-				ctx, cancel := calls.Limited(t.Context())
-				defer cancel()
-				err = calls.Attempt(ctx, send)
+				err = calls.Briefly(t.Context(), func(context.Context) error { return send() })
 			}
 			assert.Equal(t, c.attempts, attempts, c.name)
 			assert.InDelta(t, c.lasts, time.Since(began), float64(5*time.Millisecond), c.name)

@@ -6,7 +6,6 @@ package call
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -18,20 +17,19 @@ import (
 
 // Calls are the requests of one client. It is safe for concurrent use.
 type Calls struct {
+	*dispatch.Dispatcher
+
 	tasks  *task.Group
 	clock  clock.Clock
 	jitter float64 // of back-offs
 
-	dispatcher *dispatch.Dispatcher
-	pool       *redis.Client // the Redis client, if it is one; else nil
-	reloader   reloader
-	flights    flights
-	outage     account
-	refusals   account
-	answered   atomic.Bool // a server has answered a request
-	scripts    sync.Map    // hash of a script → whether the server had it at the latest request
+	pool     *redis.Client // the Redis client, if it is one; else nil
+	outage   account
+	refusals account
+	answered atomic.Bool // a server has answered a request
 
-	otherServer func() // called when a script is gone: after a failover, requests reach the new primary
+	otherServer func()       // called at the first success after connections were closed
+	closed      atomic.Int64 // number of the closed connections at the latest success
 
 	// of Finish; after the client's end it ends when Redis does not answer one of these requests
 	leaves     context.Context
@@ -41,44 +39,61 @@ type Calls struct {
 // New returns the Calls of a client with that name.
 func New(rdb redis.Scripter, tasks *task.Group, clk clock.Clock, log *slog.Logger, name string) *Calls {
 	c := &Calls{
-		tasks: tasks, clock: clk, jitter: Jitter(name), dispatcher: dispatch.New(rdb, clk), otherServer: func() {},
+		tasks: tasks, clock: clk, jitter: Jitter(name), otherServer: func() {},
 		outage: account{
-			tasks: tasks, clock: clk, log: log, begins: "outage begins: Redis does not serve this client",
-			over: "outage is over: Redis serves this client again", silent: "outage is over: no request has failed for a minute",
+			clock: clk, log: log, begins: "outage begins: Redis does not serve this client",
+			over: "outage is over: Redis serves this client again",
 		},
 		refusals: account{
-			tasks: tasks, clock: clk, log: log, oneLock: true,
-			begins: "refusals begin: Redis refuses what this client tries again",
-			over:   "refusals are over", silent: "refusals are over: no request was refused for a minute",
+			clock: clk, log: log, oneLock: true,
+			begins: "refusals begin: Redis refuses what this client tries again", over: "refusals are over",
 		},
 	}
-	c.flights = flights{tasks: tasks, clock: clk, noReply: func(lock string) { c.failed(lock, ErrNoReply) }}
+	c.Dispatcher = dispatch.New(rdb, clk, c.note)
 	c.pool, _ = rdb.(*redis.Client)
-	var cluster bool
-	if c.reloader.rdb, cluster = rdb.(reloadable); cluster {
-		c.outage.oneLock, c.flights.slow = true, c.reload
-	}
+	_, c.outage.oneLock = rdb.(interface{ ReloadState(ctx context.Context) }) // of a Cluster
 	c.leaves, c.stopLeaves = context.WithCancelCause(context.Background())
 	return c
 }
 
-// OnOtherServer has f called when Redis may be another server than before. It is called before the first request.
+// OnOtherServer sets f, which is called when Redis may be another server than before. It must not block. Call it
+// before the first request.
 func (c *Calls) OnOtherServer(f func()) { c.otherServer = f }
 
 // Answered reports whether a server has answered a request.
 func (c *Calls) Answered() bool { return c.answered.Load() }
 
-// Requests returns how many requests have not ended, also of those that wait to be sent.
-func (c *Calls) Requests() int { return c.dispatcher.Requests() }
+// note notes what has become of a request for a lock: nil, an error, or ErrNoReply.
+func (c *Calls) note(lock string, err error) {
+	if !c.answered.Load() && (err == nil || dispatch.ReplyIn(err) != "") {
+		c.answered.Store(true)
+	}
+	switch {
+	case err == nil:
+		c.outage.succeeded(lock)
+		c.refusals.succeeded(lock)
+		if c.reconnected() {
+			c.otherServer()
+		}
+	case Passes(WithOrigin(err)): // after another error, whoever tries it again says so
+		c.outage.failed(lock, c.named(err))
+	}
+}
 
-// failed notes that a request for a lock has failed.
-func (c *Calls) failed(lock string, err error) { c.outage.failed(lock, c.named(err)) }
+// reconnected reports whether connections were closed since the latest success. In a failover, go-redis closes them, or
+// tries again after a broken one and after READONLY. The errors of requests do not tell. While the pool grows it can be
+// true without a reason.
+func (c *Calls) reconnected() bool {
+	if c.pool == nil { // a Cluster waits in a planned failover until nothing can be lost
+		return false
+	}
+	stats := c.pool.PoolStats()
+	closed := int64(stats.Misses) - int64(stats.TotalConns)
+	return c.closed.Swap(closed) < closed
+}
 
 // Close returns when all requests have ended. The tasks have ended.
 func (c *Calls) Close() {
-	c.dispatcher.Close()
-	c.flights.close()
-	c.outage.close()
-	c.refusals.close()
+	c.Dispatcher.Close()
 	c.stopLeaves(nil)
 }

@@ -58,62 +58,77 @@ func (e *requestError) Is(target error) bool { return target == errs.Refused && 
 
 func (e *requestError) Unwrap() error { return e.error }
 
+// Meaning is what a server means by an error that it has replied.
+type Meaning int
+
+// The meanings.
+const (
+	Other      Meaning = iota // of a server or a proxy: somebody has to do something; also of what is no reply
+	Temporary                 // it cannot run the script now
+	Forbidden                 // it is full, or its user may not do that
+	ForeignKey                // a key is somebody else's
+	BadNumber                 // what number.lua says of a number that it does not understand
+	Broken                    // no administrator's doing ends it
+)
+
+// texts are the errors of Redis 6.2 and later, and of Valkey; the first that fits counts. Redis 6.2 and KeyDB wrap what a
+// command replied to a script: "ERR Error running script (call to f_…): @user_script:12: @user_script: 12: -READONLY …".
+var texts = []struct {
+	meaning Meaning
+	text    *regexp.Regexp
+}{
+	// It starts, fails over, waits for its replicas, is busy, or cannot save its data to disk now (MISCONF).
+	{Temporary, regexp.MustCompile(`^(ERR )?(Error running script .*@user_script: ?\d+: -?)?` +
+		`((LOADING|READONLY|CLUSTERDOWN|TRYAGAIN|MASTERDOWN|NOREPLICAS|BUSY|MISCONF|MOVED|ASK) |max number of clients)`)},
+	{Forbidden, regexp.MustCompile(`OOM|NOPERM|NOAUTH|WRONGPASS|can't run this command|ACL failure in script`)},
+	{ForeignKey, regexp.MustCompile(`WRONGTYPE`)},
+	{BadNumber, regexp.MustCompile(`the number (has layout|is damaged|is too far ahead)`)},
+	// What a script raises by itself ("user_script" without an @ before it), and what no script may call. Miniredis says
+	// that it could not compile the script.
+	{Broken, regexp.MustCompile(`(^|[^@])user_script: ?\d+: [^-@]|Error compiling script|` +
+		`not allowed from script|command called from script`)},
+}
+
+var inScript = regexp.MustCompile(`user_script: ?\d+|Error compiling script`)
+
+// MeaningOf returns what a server means by the error that it has replied, and whether a script has raised it.
+func MeaningOf(err error) (m Meaning, raised bool) {
+	reply := dispatch.ReplyIn(err)
+	if reply == "" {
+		return Other, false
+	}
+	for _, t := range texts {
+		if t.text.MatchString(reply) {
+			m = t.meaning
+			break
+		}
+	}
+	return m, inScript.MatchString(reply)
+}
+
 // WithOrigin marks an error that go-redis has returned for a request.
 func WithOrigin(err error) error {
-	origin := NoReply
-	switch text := ReplyIn(err); {
 	// redis.ErrClosed tells of the user's own Close: if a ClusterClient has removed the node that a request was under way
 	// to, it sends the request to another one.
-	case errors.Is(err, errCluster), errors.Is(err, redis.ErrClosed):
+	if errors.Is(err, dispatch.ErrCluster) || errors.Is(err, redis.ErrClosed) {
 		return err
-	case text == "": // there is no reply
-	case temporary.MatchString(text):
-		origin = Unavailable
-	case refusal.MatchString(text) || !broken.MatchString(text):
-		origin = Refused
-	default:
-		return err
+	}
+	origin := NoReply
+	if dispatch.ReplyIn(err) != "" {
+		switch meaning, _ := MeaningOf(err); meaning {
+		case Temporary:
+			origin = Unavailable
+		case Other, Forbidden:
+			origin = Refused
+		default:
+			return err
+		}
 	}
 	return &requestError{err, origin}
 }
 
-// ReplyIn returns what the server replied, without what hooks have wrapped it in; "" if err has no reply of the server.
-// What a Sentinel replies, and its nil, is none: it says so in the middle of a failover.
-func ReplyIn(err error) string {
-	if err == nil || errors.Is(err, redis.Nil) || strings.HasPrefix(err.Error(), "redis: all sentinels") {
-		return ""
-	}
-	var reply redis.Error
-	for errors.As(err, &reply) {
-		err = errors.Unwrap(reply)
-	}
-	if reply == nil {
-		return ""
-	}
-	return reply.Error()
-}
-
-// temporary are the errors of a server that starts, fails over, waits for its replicas, is busy, or cannot save its
-// data to disk now (MISCONF). Redis 6.2 and KeyDB wrap what a command replied to a script: "ERR Error running script
-// (call to f_…): @user_script:12: @user_script: 12: -READONLY …".
-var temporary = regexp.MustCompile(`^(ERR )?(Error running script .*@user_script: ?\d+: -?)?` +
-	`((LOADING|READONLY|CLUSTERDOWN|TRYAGAIN|MASTERDOWN|NOREPLICAS|BUSY|MISCONF|MOVED|ASK) |max number of clients)`)
-
-// refusal are the words of a server that is full, or whose user may not do that, in Redis 6.2 to 7.2, or Redis 7.4 and
-// Valkey.
-var refusal = regexp.MustCompile(`OOM|NOPERM|NOAUTH|WRONGPASS|can't run this command|ACL failure in script`)
-
-// broken are errors that no administrator's doing ends: what a script raises by itself ("user_script" without an @
-// before it), what no script may call, and a key that is somebody else's. Miniredis says that it could not compile the
-// script.
-var broken = regexp.MustCompile(`WRONGTYPE|(^|[^@])user_script: ?\d+: [^-@]|Error compiling script|` +
-	`not allowed from script|command called from script`)
-
-// errCluster is the error for a MOVED or an ASK, which a *redis.Client does not follow: these come again.
-var errCluster = errors.New("the server is a node of a Redis Cluster, which needs a redis.ClusterClient")
-
 // ErrNoReply stands for the error of a request that has no reply yet.
-var ErrNoReply = errors.New("no reply yet")
+var ErrNoReply = dispatch.ErrNoReply
 
 // errPoolFull means that a request found no connection: all of the pool are in use.
 var errPoolFull = errors.New("the connection pool of the Redis client is full")

@@ -60,6 +60,11 @@ func listen(ctx context.Context, rdb Subscriber, channels []string, up func(), m
 		if cause := context.Cause(ctx); cause != nil {
 			return cause
 		}
+		var reply redis.Error
+		if timeout == silence && pinged && errors.As(err, &reply) { // without +ping: the connection is alive
+			pinged = false
+			continue
+		}
 		var late net.Error
 		if !pinged && errors.As(err, &late) && late.Timeout() {
 			err = pubsub.Ping(over)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -15,24 +16,28 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
-// BenchmarkDispatcher compares one command by plain go-redis (bare) with one whose caller may be blocked (blocking),
+// BenchmarkDispatcher compares one command by plain go-redis (bare) with a request that is sent inline if it is alone,
 // and one that always has a sender (sender).
 func BenchmarkDispatcher(b *testing.B) {
-	rdb := redistest.StartTCP(b).Client()
-	sha, err := rdb.ScriptLoad(b.Context(), "return 1").Result()
-	require.NoError(b, err)
-	d := dispatch.New(rdb, clock.System{})
+	server := redistest.StartTCP(b)
+	rdb := redis.NewClient(&redis.Options{Addr: server.Client().Options().Addr, ContextTimeoutEnabled: true})
+	b.Cleanup(func() { _ = rdb.Close() })
+	require.NoError(b, rdb.ScriptLoad(b.Context(), script.Text).Err())
+	d := dispatch.New(rdb, clock.System{}, func(string, error) {})
 	b.Cleanup(d.Close)
+	deadline, cancel := context.WithTimeout(b.Context(), time.Hour)
+	defer cancel()
+	request := dispatch.Request{Script: script, Keys: []string{"key"}, Args: []any{"argument"}}
 	for _, goroutines := range []int{1, 2, 8, 64} {
 		for _, bench := range []struct {
 			name string
 			rdb  interface {
-				EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd
+				Send(ctx context.Context, r dispatch.Request) (any, error)
 			}
 			ctx context.Context
 		}{
-			{"bare", rdb, b.Context()},
-			{"blocking", d, dispatch.Blocking(b.Context())},
+			{"bare", dispatch.NewDirect(rdb), b.Context()},
+			{"inline", d, deadline},
 			{"sender", d, b.Context()},
 		} {
 			b.Run(fmt.Sprintf("%d goroutines/%s", goroutines, bench.name), func(b *testing.B) {
@@ -42,7 +47,7 @@ func BenchmarkDispatcher(b *testing.B) {
 				for range goroutines {
 					callers.Go(func() {
 						for calls.Add(1) <= int64(b.N) {
-							if err := bench.rdb.EvalSha(bench.ctx, sha, []string{"key"}, "argument").Err(); err != nil {
+							if _, err := bench.rdb.Send(bench.ctx, request); err != nil {
 								b.Error(err)
 							}
 						}

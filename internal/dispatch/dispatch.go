@@ -1,32 +1,59 @@
-// Package dispatch is the library's only way to Redis.
+// Package dispatch is the library's only way to Redis: it has requests sent by the user's client, and watches them.
 //
-// go-redis does not interrupt a command when its ctx is cancelled. So the goroutines of a Dispatcher, its senders, send
-// the commands, and a caller returns as soon as its ctx ends. The command that it abandons goes on, and still counts as
-// in flight. A command that is alone is sent on its caller's goroutine, if the caller may be blocked (see inline.go).
+// # The problem
 //
-// Commands that are waiting when a sender is ready go into one pipeline, on a plain *redis.Client. Other clients have
-// servers that should not wait for each other: there each command is sent alone. The user's client and its hooks see
-// every command once, alone with its caller's ctx, or in a pipeline, which cannot carry the ctx of each of its
-// commands.
+// A caller of a lock may end its wait at any time, a connection may hang, and thousands of goroutines may want something
+// of Redis at the same moment. go-redis does not interrupt a command when its ctx is cancelled.
 //
-// Urgent commands have a lane of their own while there are many others. In one queue with all others, the renewals of a
-// client wait behind thousands of Locks that begin at once, until leases are lost. To put them first in that queue is
-// not enough: the reply to the first command of a pipeline comes with the last one. While there are few, one queue
-// makes the larger pipelines.
+// The obvious way is to call go-redis on the caller's goroutine. It fails three times. A cancelled Lock returns when the
+// client's ReadTimeout and its retries are over. Each of 10,000 callers takes a connection and a round trip of its own,
+// so that renewals come too late, and leases are lost. And a connection that somebody on the way has forgotten costs its
+// caller many seconds, though another connection would be answered at once.
 //
-// A command that has had no reply for a second may be on a connection that somebody on the way has forgotten, and
-// go-redis waits for its ReadTimeout. If it may be sent twice, a copy goes out on another connection, and the first
-// reply counts (see copies.go).
+// # The outline
 //
-// A panic in a hook reaches the caller if the command is sent on its goroutine. On a sender it ends the process.
+// Send queues a request and waits for its reply, or for the end of ctx: then it returns an *AbandonedError, and the
+// request goes on. Goroutines of the Dispatcher, its senders, take batches from the queue. On a plain *redis.Client
+// (plain) a batch is a pipeline of up to maxBatch requests. Other clients have servers that should not wait for each
+// other: there each request is sent alone. A lane has a bound of batches in flight, of its senders, and of requests,
+// maxInFlight. The user's client and its hooks see every command once, alone with its caller's ctx, or in a pipeline,
+// which cannot carry the ctx of each of its commands. An idle sender waits for work: its stack has grown already.
+//
+// Urgent requests have a lane of their own while there are many others. In one queue with all others, the renewals of a
+// client wait behind thousands of Locks that begin at once. To put them first in that queue is not enough: the reply to
+// the first command of a pipeline comes with the last one. While there are few, one queue makes the larger pipelines.
+//
+// The batches in flight are the one list of what hangs, and look, called by the one timer (timer, at), is the only one
+// that watches it:
+//
+//   - After 50 ms, another sender may take the place of one that waits, while requests wait for that.
+//   - After 500 ms, and each second, a Cluster's slots are read again (slots, reloaded), as after a request without a
+//     reply. By itself go-redis does so only after a reply, or with a request after 10 s, and until then calls a master
+//     that is dead.
+//   - After 1 s, a request that may be sent twice is queued again, before all others: the connection may be dead. If that
+//     attempt hangs as well, so it is after 1, 2, 4, 8 and 16 s more: the server may be slow. The first end counts. A
+//     reply that comes after it is dropped: the grants that it may name reach their waiters by notifications and
+//     heartbeats.
+//   - After 2 s, a request without a reply has failed, and note is told.
+//
+// A request that is alone is sent on its caller's goroutine, inline, which saves the two switches of goroutines of a
+// sender, half the time of a round trip on loopback. That is so if its ctx has a deadline that go-redis obeys
+// (deadlines), nothing is in flight or waits, and Redis has replied to what was last in flight (answers), within the last
+// second (answered): a first command may have to dial, one on an idle connection may hang, and both are left to a sender.
+// An inline request is in flight as others are. go-redis notices a cancellation only between its attempts. So one whose
+// ctx is cancelled before its deadline returns when Redis replies, after the client's ReadTimeout, or at the deadline,
+// whichever is first.
+//
+// A panic in a hook reaches the caller if the request is sent on its goroutine. On a sender it ends the process.
 package dispatch
 
 import (
 	"container/list"
 	"context"
-	"errors"
+	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,130 +70,141 @@ const (
 	// maxOverdue is how many senders of a lane may be replaced so. It bounds what is in flight, also where each takes
 	// longer.
 	maxOverdue = 8
+	// maxRepeated is how many batches of a lane may be in flight besides, of which each request is queued again.
+	maxRepeated = 8
 
 	maxPipelines = 2   // of a lane
-	maxPipelined = 256 // commands of a lane in its pipelines
-	maxSingles   = 16  // commands of a lane that are sent alone
-	maxCopies    = 4   // copies that are sent alone
+	maxPipelined = 256 // requests of a lane in its pipelines
+	maxSingles   = 16  // requests of a lane that are sent alone
+
+	// step is after how long look looks at a batch, and how often from then on.
+	step = 500 * time.Millisecond
+	// repeatAfter is how many steps the first attempt of a request has, and maxRepeatAfter how many the last ones have.
+	repeatAfter, maxRepeatAfter = int(time.Second / step), int(16 * time.Second / step)
+	// failedAfter is after how many steps without a reply a request has failed.
+	failedAfter = int(2 * time.Second / step)
+	// reloadInterval is how long after one reload of a Cluster's slots another may follow.
+	reloadInterval = time.Second
+	// recently is how long ago Redis has last replied, at the most, if a request is sent inline.
+	recently = time.Second
 )
-
-// ErrClosed is the error of a command after Close.
-var ErrClosed = errors.New("dispatcher is closed")
-
-// errEnded is the error of a command whose sender has ended: a hook of the user's client has called runtime.Goexit.
-var errEnded = errors.New("a hook of the Redis client has ended the goroutine")
-
-// AbandonedError is the error of a command whose ctx ended before Redis had replied. Its text does not speak of ctx:
-// the caller of a lock may not know that one, which ends with MaxWait, for example. It does not wrap the cause of that
-// ctx, which may be any error: also what Redis has replied to another command.
-type AbandonedError struct {
-	Over <-chan struct{} // closed when the command has ended; until then Redis may still execute it
-	sent bool
-}
-
-// Error says that there is no reply.
-func (e *AbandonedError) Error() string { return "Redis did not reply" }
-
-// Sent is false if the command was not sent, and will not be.
-func (e *AbandonedError) Sent() bool { return e.sent }
 
 // Dispatcher sends scripts to Redis. It is safe for concurrent use.
 type Dispatcher struct {
 	rdb         redis.Scripter
 	plain       *redis.Client // rdb, if it pipelines; else nil
+	slots       reloadable    // rdb, if it is of a Cluster; else nil
 	clock       clock.Clock
+	note        func(lock string, err error)
 	deadlines   bool // a command ends at the deadline of its ctx
 	yields      bool // a sender does, after a pipeline
-	maxBatch    int  // commands that one sends at once
-	maxInFlight int  // commands of a lane; beyond that, each sender in the place of an overdue one sends one
+	maxBatch    int  // requests that one sends at once
+	maxInFlight int  // requests of a lane; beyond that, each sender in the place of an overdue one sends one
 
+	evals   evals
+	life    context.Context // ends with Close
+	end     context.CancelFunc
 	work    chan *batch    // to idle senders; holds one for each
-	senders sync.WaitGroup // and inline commands
+	senders sync.WaitGroup // and inline requests
 
 	mu             sync.Mutex
-	closed         bool      // guarded by mu
-	urgent, others lane      // guarded by mu
-	copies         copies    // guarded by mu
-	answers        bool      // guarded by mu: Redis has replied to what was last in flight
-	answered       time.Time // guarded by mu: when it has replied last
-	idle           int       // guarded by mu: senders that wait for work
+	closed         bool        // guarded by mu
+	urgent, others lane        // guarded by mu
+	timer          clock.Timer // guarded by mu: calls look at that time; nil if nothing was in flight when it was called last
+	at             time.Time   // guarded by mu
+	answers        bool        // guarded by mu: Redis has replied to what was last in flight
+	answered       time.Time   // guarded by mu: when it has replied last
+	reloaded       time.Time   // guarded by mu: when the slots were last read again
+	idle           int         // guarded by mu: senders that wait for work
 }
 
-// lane has the commands that are urgent, or the others, or copies. It is guarded by the Dispatcher's mu.
+// reloadable is a Redis client that knows which master has which slots, and can read that again, in the background: a
+// *redis.ClusterClient.
+type reloadable interface{ ReloadState(ctx context.Context) }
+
+// lane has the requests that are urgent, or the others. It is guarded by the Dispatcher's mu.
 type lane struct {
-	senders  int         // at most, that are not overdue
-	overdue  int         // at most, that may be replaced
-	waiting  list.List   // of *request, not yet taken by a sender; a list, so that each can leave at once
-	inFlight []*batch    // one for each sender at work, and for each inline command, the oldest first
-	timer    clock.Timer // calls check when a batch is overdue, while requests wait for that; may be nil
+	senders  int       // at most, that are not overdue
+	waiting  list.List // of *request, not yet taken by a sender; a list, so that each can leave at once
+	inFlight []*batch  // one for each sender at work, and for each inline request, the oldest first
 }
 
-// batch is what a sender sends at once, or an inline command.
+// batch is what a sender sends at once, or an inline request.
 type batch struct {
 	lane     *lane
-	requests []*request // none for an inline command
+	requests []*request
 	since    time.Time
+	steps    int  // guarded by the Dispatcher's mu: how often look has looked at it
+	current  int  // guarded by the Dispatcher's mu: its requests that are not queued again
 	answers  bool // Redis has replied
-	first    bool // and a copy was the first that it has replied to
 }
 
-// command is a script with its arguments, and the method that sends it.
-type command struct {
-	method func(r redis.Scripter, ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
-	ctx    context.Context
-	script string
-	keys   []string
-	args   []any
-}
+// due returns when look is to look at the batch next.
+func (b *batch) due() time.Time { return b.since.Add(time.Duration(b.steps+1) * step) }
 
-func (c *command) send(r redis.Scripter) *redis.Cmd {
-	return c.method(r, c.ctx, c.script, c.keys, c.args...)
-}
-
-// request is a command for a sender.
+// request is a Request under way.
 type request struct {
-	command
+	Request
 
-	lane    *lane
-	element *list.Element // in the lane's waiting, and nil when a sender has taken it; guarded by the Dispatcher's mu
-	copies  int           // guarded by the Dispatcher's mu: that were made of it
-	of      *request      // of which it is a copy; nil: it is none
+	ctx      context.Context
+	lane     *lane
+	element  *list.Element // in the lane's waiting; nil when a sender has taken it; guarded by the Dispatcher's mu
+	attempts int           // guarded by the Dispatcher's mu
+	latest   *batch        // attempt; nil while it is queued; guarded by the Dispatcher's mu
 
-	done atomic.Bool
-	cmd  *redis.Cmd // the outcome, once over is closed; nil if its sender has ended
-	over chan struct{}
+	done  atomic.Bool
+	reply any // the outcome, once over is closed
+	err   error
+	over  chan struct{} // nil if it is inline
 }
 
 // finish sets the outcome, unless there is one.
-func (r *request) finish(cmd *redis.Cmd) bool {
-	if !r.done.CompareAndSwap(false, true) {
-		return false
+func (r *request) finish(reply any, err error) {
+	if r.over != nil && r.done.CompareAndSwap(false, true) {
+		r.reply, r.err = reply, err
+		close(r.over)
 	}
-	r.cmd = cmd
-	close(r.over)
-	return true
 }
 
-// New returns a Dispatcher on rdb. It starts no goroutine before the first command.
-func New(rdb redis.Scripter, c clock.Clock) *Dispatcher {
-	d := &Dispatcher{rdb: rdb, clock: c, deadlines: obeysDeadlines(rdb, c), maxBatch: 1, maxInFlight: maxSingles}
+// New returns a Dispatcher on rdb. It calls note when a request for a lock has ended, with nil or the error, and with
+// ErrNoReply when an attempt has had no reply for 2 s; but not of what the end of its ctx has ended. It starts no
+// goroutine before the first request.
+func New(rdb redis.Scripter, c clock.Clock, note func(lock string, err error)) *Dispatcher {
+	d := &Dispatcher{
+		rdb: rdb, clock: c, note: note, deadlines: obeysDeadlines(rdb, c), maxBatch: 1, maxInFlight: maxSingles,
+	}
 	_, d.yields = c.(clock.System) // in simulated time, what Go's scheduler leaves to chance would not repeat
-	senders, copies := maxSingles, maxCopies
-	d.copies.overdue, d.copies.most = maxOverdue, maxCopies+maxOverdue
+	d.slots, _ = rdb.(reloadable)
+	senders := maxSingles
 	if plain, ok := rdb.(*redis.Client); ok {
 		d.plain, d.maxBatch, d.maxInFlight = plain, maxPipelined, maxPipelined
-		senders, copies = maxPipelines, 1
-		d.copies.overdue, d.copies.most = maxCopiesOfOne-1, maxCopiesOfOne
+		senders = maxPipelines
 	}
-	d.urgent.senders, d.urgent.overdue = senders, maxOverdue
-	d.others.senders, d.others.overdue = senders, maxOverdue
-	d.copies.senders, d.copies.off = copies, poolOfOne(rdb)
-	d.work = make(chan *batch, 2*senders+copies)
+	d.urgent.senders, d.others.senders = senders, senders
+	d.work = make(chan *batch, 2*senders)
+	d.life, d.end = context.WithCancel(context.Background())
 	return d
 }
 
-// Close refuses further commands and returns when those in flight have ended.
+// obeysDeadlines reports whether go-redis ends commands at the deadlines of their ctx. They are times of the system's
+// clock: by another clock, the end of a command may have to come earlier.
+func obeysDeadlines(rdb redis.Scripter, c clock.Clock) bool {
+	if _, ok := c.(clock.System); !ok {
+		return false
+	}
+	switch rdb := rdb.(type) {
+	case *redis.Client: // also of Sentinel
+		return rdb.Options().ContextTimeoutEnabled
+	case *redis.ClusterClient:
+		return rdb.Options().ContextTimeoutEnabled
+	default:
+		return false
+	}
+}
+
+// Close refuses further requests and returns when those in flight have ended.
 func (d *Dispatcher) Close() {
+	d.end()
 	d.mu.Lock()
 	if !d.closed {
 		d.closed, d.idle = true, 0
@@ -176,105 +214,50 @@ func (d *Dispatcher) Close() {
 	d.senders.Wait()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, l := range d.lanes() {
-		if l.timer != nil {
-			l.timer.Stop()
-		}
-	}
-	if d.copies.timer != nil {
-		d.copies.timer.Stop()
+	if d.timer != nil {
+		d.timer.Stop()
 	}
 }
 
-// lanes returns those of commands that are no copies.
 func (d *Dispatcher) lanes() [2]*lane { return [...]*lane{&d.urgent, &d.others} }
 
-// Trait is a property of a command, a value in its ctx.
-type Trait uint8
-
-// The traits of commands.
-const (
-	Urgent     Trait = 1 << iota // it does not wait behind those that are not
-	Repeatable                   // it may run twice for one request: it may be sent again if Redis does not reply
-)
-
-type traitsKey struct{}
-
-// With returns a copy of ctx for a command that has these traits. A ctx that is derived from the copy has them too.
-func With(ctx context.Context, traits Trait) context.Context {
-	if b, ok := ctx.(blocking); ok {
-		return blocking{With(b.Context, traits)}
-	}
-	return context.WithValue(ctx, traitsKey{}, traits|traitsOf(ctx))
-}
-
-func traitsOf(ctx context.Context) Trait {
-	traits, _ := ctx.Value(traitsKey{}).(Trait)
-	return traits
-}
-
-// EvalSha sends EVALSHA and returns when Redis has replied, or with an *AbandonedError when ctx has ended. An inline
-// command (see Blocking) returns when go-redis does, and is never abandoned.
-func (d *Dispatcher) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
-	return d.do(command{redis.Scripter.EvalSha, ctx, sha, keys, args})
-}
-
-// Eval sends EVAL, as EvalSha does EVALSHA.
-func (d *Dispatcher) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	return d.do(command{redis.Scripter.Eval, ctx, script, keys, args})
-}
-
-// EvalShaRO sends EVALSHA_RO, as EvalSha does EVALSHA.
-func (d *Dispatcher) EvalShaRO(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
-	return d.do(command{redis.Scripter.EvalShaRO, ctx, sha, keys, args})
-}
-
-// EvalRO sends EVAL_RO, as EvalSha does EVALSHA.
-func (d *Dispatcher) EvalRO(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	return d.do(command{redis.Scripter.EvalRO, ctx, script, keys, args})
-}
-
-// Requests returns how many commands have not ended: those that wait, and those in flight.
+// Requests returns how many requests have not ended: those that wait, and those in flight.
 func (d *Dispatcher) Requests() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.urgent.commands() + d.others.commands()
+	return d.urgent.requests() + d.others.requests()
 }
 
-// commands returns how many commands of the lane have not ended. The caller holds the Dispatcher's mu.
-func (l *lane) commands() int {
+// requests returns how many requests of the lane have not ended. The caller holds the Dispatcher's mu.
+func (l *lane) requests() int {
 	n := l.waiting.Len()
 	for _, b := range l.inFlight {
-		n += max(len(b.requests), 1) // an inline command has none
+		n += len(b.requests)
 	}
 	return n
 }
 
-func (d *Dispatcher) do(c command) *redis.Cmd {
-	if d.mayBlock(c.ctx) {
-		if b := d.alone(); b != nil {
-			return d.inline(c, b)
-		}
+// Send sends a request and returns when Redis has replied, or with an *AbandonedError when ctx has ended. An inline
+// request returns when go-redis does, and is never abandoned.
+func (d *Dispatcher) Send(ctx context.Context, r Request) (any, error) {
+	return d.evals.send(r, func(r Request) (any, error) { return d.once(&request{Request: r, ctx: ctx}) })
+}
+
+// once sends a request by one command, again if it hangs.
+func (d *Dispatcher) once(r *request) (any, error) {
+	if b := d.alone(r); b != nil {
+		return d.inline(r, b)
 	}
-	r := &request{command: c, over: make(chan struct{})}
+	r.over = make(chan struct{})
 	if !d.add(r) {
-		return failed(c.ctx, ErrClosed)
+		return nil, ErrClosed
 	}
 	select {
 	case <-r.over:
-		if r.cmd == nil {
-			return failed(c.ctx, errEnded)
-		}
-		return r.cmd
-	case <-c.ctx.Done():
-		return failed(c.ctx, &AbandonedError{r.over, !d.withdraw(r)})
+		return r.reply, r.err
+	case <-r.ctx.Done():
+		return nil, &AbandonedError{r.over, d.withdraw(r)}
 	}
-}
-
-func failed(ctx context.Context, err error) *redis.Cmd {
-	cmd := redis.NewCmd(ctx)
-	cmd.SetErr(err)
-	return cmd
 }
 
 func (d *Dispatcher) add(r *request) bool {
@@ -284,7 +267,7 @@ func (d *Dispatcher) add(r *request) bool {
 		return false
 	}
 	r.lane = &d.others
-	if traitsOf(r.ctx)&Urgent != 0 && r.lane.commands() > d.maxInFlight/2 {
+	if r.Urgent && r.lane.requests() > d.maxInFlight/2 {
 		r.lane = &d.urgent
 	}
 	r.element = r.lane.waiting.PushBack(r)
@@ -294,34 +277,35 @@ func (d *Dispatcher) add(r *request) bool {
 	return true
 }
 
-// withdraw ends a request that no sender has taken, and reports whether it did.
-func (d *Dispatcher) withdraw(r *request) bool {
+// withdraw ends a request that waits, and reports whether it was sent.
+func (d *Dispatcher) withdraw(r *request) (sent bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if r.element == nil {
-		return false
+	if r.element != nil {
+		r.lane.waiting.Remove(r.element)
+		r.element = nil
+		r.finish(nil, nil)
 	}
-	r.lane.waiting.Remove(r.element)
-	r.finish(nil)
-	return true
+	return r.attempts > 0
 }
 
 // take returns the next batch of a lane; nil if nothing waits there, or the bounds do not allow it. The caller holds
 // mu, and sends it.
 func (d *Dispatcher) take(l *lane) *batch {
-	n, room, now := len(l.inFlight), d.maxInFlight, d.clock.Now()
-	if l.waiting.Len() == 0 || n >= l.senders+l.overdue {
+	if l.waiting.Len() == 0 {
 		return nil
 	}
+	n, room, now := 0, d.maxInFlight, d.clock.Now()
 	for _, b := range l.inFlight {
-		room -= len(b.requests)
+		room -= b.current
+		n += min(b.current, 1)
+	}
+	if n >= l.senders+maxOverdue || len(l.inFlight) >= l.senders+maxOverdue+maxRepeated {
+		return nil
 	}
 	if n >= l.senders || room <= 0 {
-		wait := l.inFlight[max(0, n-l.senders)].since.Add(overdue).Sub(now)
-		if wait > 0 { // too many are not overdue
-			if l.timer == nil {
-				l.timer = d.clock.AfterFunc(wait, func() { d.check(l) })
-			}
+		if until := l.current(max(0, n-l.senders)).since.Add(overdue); until.After(now) { // too many are not overdue
+			d.setTimer(now, until)
 			return nil
 		}
 		room = max(room, 1) // no full pipelines: Redis may be slow rather than hang
@@ -331,29 +315,124 @@ func (d *Dispatcher) take(l *lane) *batch {
 	for l.waiting.Len() > 0 && len(b.requests) < room {
 		r := l.waiting.Remove(l.waiting.Front()).(*request)
 		r.element = nil
-		if r.of != nil && r.of.done.Load() { // Redis has replied meanwhile
-			r.finish(nil)
-			continue
+		if !r.done.Load() { // else Redis has replied to an earlier attempt
+			b.requests = append(b.requests, r)
+			r.attempts++
+			r.latest = b
 		}
-		b.requests = append(b.requests, r)
 	}
 	if len(b.requests) == 0 {
 		return nil
 	}
-	l.inFlight = append(l.inFlight, b)
-	if l != &d.copies.lane {
-		d.watch()
+	d.fly(b)
+	return b
+}
+
+// fly puts a batch in flight. The caller holds mu.
+func (d *Dispatcher) fly(b *batch) {
+	b.current = len(b.requests)
+	b.lane.inFlight = append(b.lane.inFlight, b)
+	d.setTimer(b.since, b.due())
+}
+
+// current returns the batch with that index of those that are not repeated. The caller holds the Dispatcher's mu.
+func (l *lane) current(i int) (b *batch) {
+	for _, b = range l.inFlight {
+		if i -= min(b.current, 1); i < 0 {
+			break
+		}
 	}
 	return b
 }
 
-// check starts another sender in the place of one that is overdue.
-func (d *Dispatcher) check(l *lane) {
+// setTimer has look called at that time, unless it will be called sooner. The caller holds mu.
+func (d *Dispatcher) setTimer(now, at time.Time) {
+	if d.timer != nil {
+		if !at.Before(d.at) {
+			return
+		}
+		d.timer.Stop()
+	}
+	d.timer, d.at = d.clock.AfterFunc(at.Sub(now), d.look), at
+}
+
+// look does what is due of the batches in flight.
+func (d *Dispatcher) look() {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	l.timer = nil
-	for b := d.take(l); b != nil; b = d.take(l) {
-		d.start(b)
+	if d.timer != nil { // it may be another one
+		d.timer.Stop()
+		d.timer = nil
+	}
+	now := d.clock.Now()
+	var failed []string // the locks whose requests have failed
+	hangs := false
+	for _, l := range d.lanes() {
+		var again []*request
+		for _, b := range l.inFlight {
+			for ; !b.due().After(now); b.steps++ {
+				hangs = true
+				failed, again = d.step(b, b.steps+1, failed, again)
+			}
+		}
+		for _, r := range slices.Backward(again) {
+			r.element = l.waiting.PushFront(r)
+		}
+		for b := d.take(l); b != nil; b = d.take(l) {
+			d.start(b)
+		}
+		for _, b := range l.inFlight {
+			d.setTimer(now, b.due())
+		}
+	}
+	if hangs {
+		d.senders.Add(1) // Close waits; one is at work
+		defer d.senders.Done()
+	}
+	d.mu.Unlock()
+	if hangs {
+		d.reload()
+	}
+	for _, lock := range failed {
+		d.note(lock, ErrNoReply)
+	}
+}
+
+// step does what is due of a batch after so many steps. It adds the locks of requests that have failed by now, and the
+// requests that are to be sent again. The caller holds mu.
+func (d *Dispatcher) step(b *batch, steps int, failed []string, again []*request) ([]string, []*request) {
+	for _, r := range b.requests {
+		if r.done.Load() || r.ctx.Err() != nil {
+			continue
+		}
+		if steps == failedAfter {
+			failed = append(failed, r.Lock)
+		}
+		limit := min(repeatAfter<<max(0, r.attempts-2), maxRepeatAfter)
+		if r.Repeatable && r.over != nil && r.latest == b && steps >= limit {
+			// Who reads the count after the reply finds both attempts in it, or take finds that there is a reply.
+			r.written(2)
+			r.latest = nil
+			b.current--
+			again = append(again, r)
+		}
+	}
+	return failed, again
+}
+
+// reload has a Cluster's slots read again, unless that was done less than a second ago.
+func (d *Dispatcher) reload() {
+	if d.slots == nil {
+		return
+	}
+	d.mu.Lock()
+	now := d.clock.Now()
+	due := d.reloaded.IsZero() || now.Sub(d.reloaded) >= reloadInterval
+	if due {
+		d.reloaded = now
+	}
+	d.mu.Unlock()
+	if due {
+		d.slots.ReloadState(d.life)
 	}
 }
 
@@ -377,7 +456,7 @@ func (d *Dispatcher) run(b *batch) {
 	for b != nil {
 		d.send(b)
 		if len(b.requests) > 1 && d.yields {
-			runtime.Gosched() // its callers are ready: their next commands go into one pipeline, too
+			runtime.Gosched() // its callers are ready: their next requests go into one pipeline, too
 		}
 		b = d.next(b)
 	}
@@ -386,7 +465,7 @@ func (d *Dispatcher) run(b *batch) {
 // next returns what a sender is to send after b, and waits for it. It returns nil if enough senders are idle.
 func (d *Dispatcher) next(b *batch) *batch {
 	d.mu.Lock()
-	d.ended(b)
+	d.landed(b)
 	b = d.take(b.lane)
 	idle := b == nil && !d.closed && d.idle < cap(d.work)
 	if idle {
@@ -399,42 +478,29 @@ func (d *Dispatcher) next(b *batch) *batch {
 	return b
 }
 
-// ended removes what is not in flight any more. The caller holds mu.
-func (d *Dispatcher) ended(b *batch) {
-	l, now := b.lane, d.clock.Now()
-	i := slices.Index(l.inFlight, b)
-	l.inFlight = slices.Delete(l.inFlight, i, i+1)
+// landed removes a batch that is not in flight any more. The caller holds mu.
+func (d *Dispatcher) landed(b *batch) {
+	b.lane.inFlight = slices.DeleteFunc(b.lane.inFlight, func(other *batch) bool { return other == b })
 	if d.answers = b.answers; d.answers {
-		d.answered = now
+		d.answered = d.clock.Now()
 	}
-	d.learn(b, now)
-}
-
-// answered reports whether Redis has replied.
-func answered(cmd *redis.Cmd) bool {
-	var reply redis.Error
-	return cmd != nil && (cmd.Err() == nil || errors.As(cmd.Err(), &reply))
 }
 
 func (d *Dispatcher) send(b *batch) {
 	cmds := make([]*redis.Cmd, len(b.requests))
 	defer func() {
-		b.answers = answered(cmds[len(cmds)-1])
 		for i, r := range b.requests {
-			if r.of != nil && answered(cmds[i]) && r.of.finish(cmds[i]) {
-				b.first = true
-			}
-			r.finish(cmds[i])
+			r.finished(d, b, cmds[i])
 		}
 	}()
 	if len(cmds) == 1 {
-		cmds[0] = b.requests[0].send(d.rdb)
+		cmds[0] = b.requests[0].call(b.requests[0].ctx, d.rdb)
 		return
 	}
 	pipe := d.plain.Pipeline()
 	queued := make([]*redis.Cmd, len(cmds))
 	for i, r := range b.requests {
-		queued[i] = r.send(pipe)
+		queued[i] = r.call(r.ctx, pipe)
 	}
 	_, err := pipe.Exec(context.Background()) // each command has its own error
 	for i, cmd := range queued {
@@ -442,5 +508,83 @@ func (d *Dispatcher) send(b *batch) {
 			cmd.SetErr(err) // or none has one, if Redis has refused the connection
 		}
 		cmds[i] = cmd
+	}
+}
+
+// finished notes what has become of an attempt, and ends its request: another attempt may be under way, but who sent the
+// request tries it again. cmd is nil if a hook has ended the goroutine.
+func (r *request) finished(d *Dispatcher, b *batch, cmd *redis.Cmd) (any, error) {
+	var reply any
+	err := errEnded
+	if cmd != nil {
+		reply, err = cmd.Result()
+	}
+	if text := ReplyIn(err); d.plain != nil && (strings.HasPrefix(text, "MOVED ") || strings.HasPrefix(text, "ASK ")) {
+		err = fmt.Errorf("%w: %w", ErrCluster, err)
+	}
+	b.answers = answered(err)
+	if !b.answers {
+		d.reload()
+	}
+	if b.answers || !r.done.Load() && r.ctx.Err() == nil {
+		d.note(r.Lock, err)
+	}
+	r.finish(reply, err)
+	return reply, err
+}
+
+// alone puts a request in flight that is to be sent inline. It returns nil if a sender is to send it.
+func (d *Dispatcher) alone(r *request) *batch {
+	if _, ok := r.ctx.Deadline(); !ok || !d.deadlines {
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	// Nothing waits if nothing is in flight.
+	now := d.clock.Now()
+	if d.closed || !d.answers || now.Sub(d.answered) > recently || len(d.urgent.inFlight)+len(d.others.inFlight) > 0 {
+		return nil
+	}
+	b := &batch{lane: &d.others, requests: []*request{r}, since: now}
+	d.fly(b)
+	d.senders.Add(1)
+	return b
+}
+
+// inline sends a request. It leaves nothing in flight, also if a hook panics or ends the goroutine, and a sender takes
+// what waits. When the deadline of its ctx ends the request, ctx has ended before inline returns.
+func (d *Dispatcher) inline(r *request, b *batch) (reply any, err error) {
+	var cmd *redis.Cmd
+	defer func() {
+		if cmd != nil && !answered(cmd.Err()) {
+			d.awaitDeadline(r.ctx)
+		}
+		reply, err = r.finished(d, b, cmd)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.landed(b)
+		if next := d.take(b.lane); next != nil {
+			d.start(next)
+		}
+		d.senders.Done()
+	}()
+	cmd = r.call(r.ctx, d.rdb)
+	return reply, err
+}
+
+// awaitDeadline waits for the end of ctx, if its deadline has passed: the timer of the connection may be a moment
+// earlier than that of ctx, and the caller looks at ctx for the reason. It does not rely on ctx, which may be a type of
+// the user.
+func (d *Dispatcher) awaitDeadline(ctx context.Context) {
+	deadline, ok := ctx.Deadline()
+	if !ok || d.clock.Now().Before(deadline) {
+		return
+	}
+	enough := make(chan struct{})
+	timer := d.clock.AfterFunc(overdue, func() { close(enough) })
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-enough:
 	}
 }

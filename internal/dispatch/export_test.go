@@ -2,7 +2,7 @@ package dispatch
 
 import "runtime"
 
-// Waiting is how many commands no sender has taken.
+// Waiting is how many requests no sender has taken.
 func (d *Dispatcher) Waiting() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()

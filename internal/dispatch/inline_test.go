@@ -18,22 +18,52 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
+// deadline returns a ctx with a deadline that is far away.
+func deadline(t *testing.T, parent context.Context) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(parent, 24*time.Hour)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// inlineBubble runs a test in simulated time, of clients that obey deadlines.
+func inlineBubble(t *testing.T, test func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int)) {
+	t.Parallel()
+	bubbleOf(t, "plain", kinds["plain"].bound, func(t *testing.T, s *server) redis.Scripter {
+		rdb := redis.NewClient(&redis.Options{ContextTimeoutEnabled: true})
+		t.Cleanup(func() { _ = rdb.Close() })
+		rdb.AddHook(s)
+		return rdb
+	}, test)
+	bubbleOf(t, "cluster", kinds["other"].bound, func(t *testing.T, s *server) redis.Scripter {
+		rdb := redis.NewClusterClient(&redis.ClusterOptions{
+			ContextTimeoutEnabled: true,
+			ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+				return nil, errors.New("nothing is to be dialled")
+			},
+		})
+		t.Cleanup(func() { _ = rdb.Close() })
+		rdb.AddHook(s)
+		return rdb
+	}, test)
+}
+
 // warm sends a first command, after which Redis is known to answer.
 func warm(t *testing.T, d *dispatch.Dispatcher) {
 	t.Helper()
-	require.NoError(t, send(dispatch.Blocking(t.Context()), d, "first"))
+	require.NoError(t, send(deadline(t, t.Context()), d, "first"))
 	synctest.Wait() // its sender is idle
 }
 
-// beginBlocking sends a command whose caller may be blocked, and returns when it is under way.
-func (s *server) beginBlocking(t *testing.T, d *dispatch.Dispatcher, key string) {
+// beginInline sends a command inline, and returns when it is under way.
+func (s *server) beginInline(t *testing.T, d *dispatch.Dispatcher, key string) {
 	t.Helper()
-	s.callers.Go(func() { assert.NoError(t, send(dispatch.Blocking(t.Context()), d, key)) })
+	s.callers.Go(func() { assert.NoError(t, send(deadline(t, t.Context()), d, key)) })
 	synctest.Wait()
 	require.Contains(t, s.inline, key)
 }
 
-// A command is sent on its caller's goroutine if its ctx is Blocking, or if it has a deadline and the client obeys
+// A command is sent on its caller's goroutine if its ctx has a deadline and the client obeys
 // deadlines.
 func TestInline_IfTheCallerMayBeBlocked(t *testing.T) {
 	clients := map[string]struct {
@@ -76,14 +106,12 @@ func TestInline_IfTheCallerMayBeBlocked(t *testing.T) {
 				if clk == nil {
 					clk = clock.System{}
 				}
-				d := dispatch.New(scripter, clk)
+				d := dispatch.New(scripter, clk, s.told)
 				defer d.Close()
 				never := context.Background()
 				cancellable, cancel := context.WithCancel(never)
 				defer cancel()
 				deadline, cancel := context.WithTimeout(never, time.Hour)
-				defer cancel()
-				derived, cancel := context.WithCancel(dispatch.Blocking(never))
 				defer cancel()
 
 				var want []string
@@ -92,12 +120,9 @@ func TestInline_IfTheCallerMayBeBlocked(t *testing.T) {
 					ctx    context.Context
 					inline bool
 				}{
-					{"first", dispatch.Blocking(never), false}, // it may have to dial
-					{"never ends", dispatch.Blocking(never), true},
-					{"not Blocking", never, false},
+					{"first", deadline, false}, // it may have to dial
+					{"never ends", never, false},
 					{"cancellable", cancellable, false},
-					{"derived", derived, false},
-					{"Blocking, with a deadline", dispatch.Blocking(deadline), true},
 					{"deadline", deadline, obeys && !c.cannot},
 				} {
 					d.Idle()
@@ -114,10 +139,10 @@ func TestInline_IfTheCallerMayBeBlocked(t *testing.T) {
 
 // A command that is alone carries the values of its caller's ctx, for a span's parent, inline or not.
 func TestInline_HooksSeeTheCallersContext(t *testing.T) {
-	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, _ int) {
+	inlineBubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, _ int) {
 		warm(t, d)
 		ctx := context.WithValue(t.Context(), valueKey{}, "span")
-		require.NoError(t, send(dispatch.Blocking(ctx), d, "inline"))
+		require.NoError(t, send(deadline(t, ctx), d, "inline"))
 		require.NoError(t, send(ctx, d, "not inline"))
 		assert.Equal(t, []any{nil, "span", "span"}, s.values)
 		assert.Equal(t, []string{"inline"}, s.inline)
@@ -126,15 +151,15 @@ func TestInline_HooksSeeTheCallersContext(t *testing.T) {
 
 // Close waits for an inline command. Then none is sent any more.
 func TestInline_CloseWaits(t *testing.T) {
-	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, _ int) {
+	inlineBubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, _ int) {
 		warm(t, d)
-		s.beginBlocking(t, d, "hangs")
+		s.beginInline(t, d, "hangs")
 		time.AfterFunc(time.Minute, func() { close(s.hang["hangs"]) })
 		start := time.Now()
 		d.Close()
 		assert.Equal(t, time.Minute, time.Since(start))
 		s.callers.Wait()
-		require.ErrorIs(t, send(dispatch.Blocking(t.Context()), d, "y"), dispatch.ErrClosed)
+		require.ErrorIs(t, send(deadline(t, t.Context()), d, "y"), dispatch.ErrClosed)
 		assert.NotContains(t, s.sent(), "y")
 	})
 }
@@ -142,11 +167,11 @@ func TestInline_CloseWaits(t *testing.T) {
 // An inline command that hangs holds up no other: one that comes meanwhile goes to a sender, at once, and those that
 // come when each sender is busy need not wait for longer than 50 ms.
 func TestInline_HangingHoldsUpNoOther(t *testing.T) {
-	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
+	inlineBubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
 		warm(t, d)
-		s.beginBlocking(t, d, "hangs")
+		s.beginInline(t, d, "hangs")
 		start := time.Now()
-		require.NoError(t, send(dispatch.Blocking(t.Context()), d, "goes"))
+		require.NoError(t, send(deadline(t, t.Context()), d, "goes"))
 		assert.Zero(t, time.Since(start))
 		s.begin(t, d, "hangs", bound-spare-1, 0) // with it, all senders
 		require.NoError(t, send(t.Context(), d, "goes late"))
@@ -161,9 +186,9 @@ func TestInline_HangingHoldsUpNoOther(t *testing.T) {
 
 // What waits when an inline command ends goes to a sender, and the caller of that command returns.
 func TestInline_WhatWaitsIsSentAfterIt(t *testing.T) {
-	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
+	inlineBubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
 		warm(t, d)
-		s.beginBlocking(t, d, "hangs")
+		s.beginInline(t, d, "hangs")
 		s.begin(t, d, "hangs, too", bound-spare-1, 0) // with it, all senders
 		s.begin(t, d, "waits", 10, 0)
 		assert.NotContains(t, s.sent(), "waits")
@@ -182,7 +207,7 @@ func TestInline_WhatWaitsIsSentAfterIt(t *testing.T) {
 func TestInline_HookThatEndsItsGoroutine(t *testing.T) {
 	for name, end := range map[string]func(){"panic": func() { panic("hook") }, "exit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
+			inlineBubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
 				warm(t, d)
 				s.fault["ends"] = func(context.Context) error {
 					<-s.hang["hangs"]
@@ -192,7 +217,7 @@ func TestInline_HookThatEndsItsGoroutine(t *testing.T) {
 				over := make(chan any, 1)
 				s.callers.Go(func() {
 					defer func() { over <- recover() }()
-					_ = send(dispatch.Blocking(t.Context()), d, "ends")
+					_ = send(deadline(t, t.Context()), d, "ends")
 					assert.Fail(t, "it goes on")
 				})
 				synctest.Wait()
@@ -208,7 +233,7 @@ func TestInline_HookThatEndsItsGoroutine(t *testing.T) {
 				s.callers.Wait()
 				synctest.Wait()
 				assert.Zero(t, d.Waiting())
-				require.NoError(t, send(dispatch.Blocking(t.Context()), d, "goes"))
+				require.NoError(t, send(deadline(t, t.Context()), d, "goes"))
 				assert.Equal(t, []string{"ends", "goes"}, s.inline)
 			})
 		})
@@ -217,11 +242,11 @@ func TestInline_HookThatEndsItsGoroutine(t *testing.T) {
 
 // After a command without a reply, the next one has a sender, which can be left when ctx ends.
 func TestInline_NotWhileRedisDoesNotAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, _ int) {
+	inlineBubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, _ int) {
 		warm(t, d)
 		s.fault["no reply"] = func(context.Context) error { return errors.New("connection reset") }
 		s.fault["error"] = func(context.Context) error { return redis.Nil } // any that Redis has replied
-		ctx := dispatch.Blocking(t.Context())
+		ctx := deadline(t, t.Context())
 		require.Error(t, send(ctx, d, "no reply"))
 		require.Error(t, send(ctx, d, "no reply"))
 		synctest.Wait() // the sender has noted it, before another one notes the next reply
@@ -263,7 +288,7 @@ func TestInline_EndsAtTheDeadline(t *testing.T) {
 			rdb := redis.NewClient(&redis.Options{ContextTimeoutEnabled: true})
 			rdb.AddHook(s)
 			defer rdb.Close()
-			d := dispatch.New(rdb, clock.System{})
+			d := dispatch.New(rdb, clock.System{}, func(string, error) {})
 			warm(t, d)
 			test(t, s, d)
 			start := time.Now()
@@ -320,8 +345,8 @@ func TestInline_GoRedisObeysDeadlines(t *testing.T) {
 	defer rdb.Close()
 	for _, test := range []string{"reply", "pool", "connection"} {
 		link.Mend()
-		d := dispatch.New(rdb, clock.System{})
-		require.NoError(t, d.Eval(t.Context(), "return 1", []string{"first"}).Err(), test)
+		d := dispatch.New(rdb, clock.System{}, func(string, error) {})
+		require.NoError(t, send(t.Context(), d, "first"), test)
 		d.Idle()
 		conn := rdb.Conn()
 		switch test {
@@ -334,7 +359,7 @@ func TestInline_GoRedisObeysDeadlines(t *testing.T) {
 		link.Hang()
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		start := time.Now()
-		err := d.Eval(ctx, "return 1", []string{"late"}).Err()
+		err := send(ctx, d, "late")
 		assert.Less(t, time.Since(start), 20*time.Second, test)
 		require.Error(t, err, test)
 		require.Error(t, ctx.Err(), test)

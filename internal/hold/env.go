@@ -9,7 +9,6 @@ import (
 
 	"github.com/fairlock/fairlock-go/internal/call"
 	"github.com/fairlock/fairlock-go/internal/clock"
-	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/task"
 	"github.com/fairlock/fairlock-go/internal/tokens"
@@ -49,7 +48,6 @@ type ending struct {
 	fence     uint64 // of the lease; 0: whatever the token has
 	ambiguous bool   // an acquire of the token may still arrive: Redis refuses it from then on
 	rest      rest
-	lost      bool // the lease was lost, which the log has told
 }
 
 // rest is what is left of a minimum hold: the lock stays taken until then, by a token. A copy of the release brings the
@@ -74,8 +72,7 @@ func (env *Env) restOf(t token.Token, began time.Time) (r rest) {
 func (env *Env) release(ctx context.Context, t task.Task, e ending) (h script.Handoff, err error) {
 	rest := script.Rest{Left: e.rest.until.Sub(env.Clock.Now()), By: e.rest.by}
 	if e.ambiguous || e.fence == 0 {
-		h, err = env.Redis.Leave(dispatch.With(ctx, dispatch.Urgent), rest,
-			script.Leaving{Token: e.token, Tombstone: e.ambiguous})
+		h, err = env.Redis.Leave(ctx, rest, script.Leaving{Token: e.token, Tombstone: e.ambiguous, Urgent: true})
 	} else {
 		h, err = env.Redis.Release(ctx, e.token, e.fence, rest)
 	}
@@ -83,11 +80,8 @@ func (env *Env) release(ctx context.Context, t task.Task, e ending) (h script.Ha
 	return h, err
 }
 
-// giveBack releases a lease that nobody uses, in the background.
-func (env *Env) giveBack(t task.Task, e ending) { env.giveBackThen(t, e, func() {}) }
-
-// giveBackThen is giveBack, and calls a function when the lease is released.
-func (env *Env) giveBackThen(t task.Task, e ending, then func()) {
+// giveBack releases a lease that nobody uses, in the background, for as long as it may stand in Redis.
+func (env *Env) giveBack(t task.Task, e ending) {
 	t.Go(func(t task.Task) {
 		within := e.token.TTL()
 		if e.fence == 0 && e.ambiguous { // a late request of the token may take the lock, or a lease over, unless it has left
@@ -98,15 +92,8 @@ func (env *Env) giveBackThen(t task.Task, e ending, then func()) {
 			return err
 		})
 		if err != nil {
-			log := env.Log.With("lock", env.Lock, "token", e.token, "err", err)
-			if e.lost { // which was said
-				log.Debug("lost lease was not released; it expires")
-			} else {
-				log.Warn("lease was not released; it expires")
-			}
-			return
+			env.Log.Debug("lease was not released; it expires", "lock", env.Lock, "token", e.token, "err", err)
 		}
-		then()
 	})
 }
 

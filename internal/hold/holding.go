@@ -10,53 +10,49 @@ import (
 	"github.com/fairlock/fairlock-go/internal/call"
 	"github.com/fairlock/fairlock-go/internal/clock"
 	"github.com/fairlock/fairlock-go/internal/errs"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/task"
-	"github.com/fairlock/fairlock-go/token"
 )
 
-// Grant is a lock that Redis has granted.
+// Grant is a lock that Redis has granted to a caller.
 type Grant struct {
-	Caller    context.Context // of the acquisition, for its values
-	Token     token.Token
-	Fence     uint64
-	Given     time.Duration // length of the lease
-	Sent      time.Time     // when the request was sent after which the lease began: it is trusted from then on
-	Handoff   bool          // a release handed the lock over
-	Ambiguous bool          // an acquire of the token may still reach Redis
+	script.Grant
+
+	Caller context.Context // of the acquisition, for its values
 }
 
-// Holding is one lease. It is renewed in the background until it ends, once and for one reason. It is safe for
-// concurrent use.
+// Holding is one lease. It is safe for concurrent use. Its life is two functions: its timer calls keep, which renews
+// it, and end ends it, once and for one reason.
 type Holding struct {
 	Grant
 	Began time.Time
 
-	env  *Env
-	rest rest            // of its minimum hold
-	life context.Context // ends with the lease; its cause is Err
-	end  context.CancelCauseFunc
-	// what the client's tasks know of it: until it ends, and again until it is released because it was lost
-	entry task.Lease
+	env    *Env
+	rest   rest            // of its minimum hold
+	life   context.Context // ends with the lease; its cause is Err
+	cancel context.CancelCauseFunc
+	entry  task.Lease // what the client's tasks know of it until it ends
 
-	mu   sync.Mutex
-	told bool // guarded by mu: Announce was called
-	term term // guarded by mu
-	// guarded by mu: why the latest renewal has failed, or call.ErrNoReply; nil if it has succeeded or was refused
+	mu        sync.Mutex
+	announced bool // guarded by mu: Announce was called
+	term      term // guarded by mu
+	// guarded by mu: why the latest renewal has failed, or call.ErrNoReply; nil if no failure says anything about Redis
 	failure error
-	timer   clock.Timer // guarded by mu: calls tick when the next action is due
-	late    clock.Timer // guarded by mu: calls releaseLost; nil if that is not due
+	timer   clock.Timer // guarded by mu: calls keep when the next action is due
+	hurry   func()      // guarded by mu: has a lost lease released at once; nil if that is not due
 
-	unlock unlock
+	unlock chan unlock // has the state, unless an Unlock is under way
 }
 
-// unlock is the release of a lease by its holder.
-type unlock struct {
-	turn      chan struct{} // holds a value while a release is under way, which owns what follows
-	ambiguous bool          // a release may have reached Redis without its reply coming back
-	late      bool          // the release goes on in the background
-	done      bool          // Redis has replied to a release
-	err       error         // what it said
-}
+// unlock is how far Unlock has come.
+type unlock int
+
+const (
+	unsent unlock = iota
+	unsure        // a release may have reached Redis; it goes on in the background
+	done          // Redis has ended the lease
+	gone          // Redis did not know the lease
+)
 
 // Begin begins the lease of a grant. The error is a Lost if it has ended already, or if it began with a handoff and too
 // little of it is left; or Closed. The caller calls Announce.
@@ -66,8 +62,9 @@ func Begin(env *Env, g Grant) (*Holding, error) {
 		Grant: g, Began: now, env: env,
 		rest:   env.restOf(g.Token, now),
 		term:   term{ttl: env.TTL}.given(g.Sent, g.Given).planned(now),
-		unlock: unlock{turn: make(chan struct{}, 1)},
+		unlock: make(chan unlock, 1),
 	}
+	h.unlock <- unsent
 	least := time.Duration(1)
 	if g.Handoff {
 		h.term = h.term.afterHandoff(now)
@@ -79,23 +76,23 @@ func Begin(env *Env, g Grant) (*Holding, error) {
 	if env.MinHold > g.Given { // else a crash would free the lock before that
 		h.term.renewAt = now
 	}
-	h.life, h.end = context.WithCancelCause(context.Background())
+	h.life, h.cancel = context.WithCancelCause(context.Background())
 	h.entry = task.Lease{
-		Lock: env.Lock, Held: true, Began: now, Token: g.Token.Text(), End: h.close,
+		Lock: env.Lock, Began: now, Token: g.Token.Text(), End: func() { h.end(task.Task{}, errs.Closed) },
 	}
 	h.mu.Lock() // the end of the client may find it as soon as it is kept
 	defer h.mu.Unlock()
 	if err := env.Tasks.Keep(&h.entry); err != nil {
 		return nil, err
 	}
-	h.setTimer(now)
+	h.setTimerLocked(now)
 	return h, nil
 }
 
-// Announce has the end of the lease reported. That is now if it has ended already.
+// Announce starts reports of the end of the lease. If it has ended already, it is reported now.
 func (h *Holding) Announce() {
 	h.mu.Lock()
-	h.told = true
+	h.announced = true
 	over := h.life.Err() != nil
 	h.mu.Unlock()
 	if over {
@@ -135,89 +132,8 @@ func (h *Holding) Renew(ctx context.Context, t task.Task) error {
 	return err
 }
 
-// renew sends one renewal. A reply that comes after Unlock changes nothing: the script compares the token, so no
-// renewal extends a lock that was released.
-func (h *Holding) renew(ctx context.Context, t task.Task) error {
-	sent := h.env.Clock.Now()
-	asked := min(max(h.env.TTL, h.rest.until.Sub(sent)), h.Token.TTL())
-	renewed := term{ttl: h.env.TTL}.given(sent, asked)
-	h.noteRenewal(renewed, call.ErrNoReply)
-	held, err := h.env.Redis.Renew(ctx, h.Token, asked, h.Fence)
-	switch {
-	case err != nil:
-		h.renewalFailed(renewed, err)
-	case !held:
-		err = errs.LostBy(errs.Revoked)
-		h.finish(err)
-		h.leaveBehind(t)
-	default:
-		h.noteRenewal(renewed, nil)
-		h.extend(renewed)
-	}
-	if h.life.Err() == nil || held {
-		h.env.Renewed(h.Grant, h.Deadline(), err)
-	}
-	return err
-}
-
-// leaveBehind has Redis forget the token of a lease that it does not know: after a failover that lost the grant, the
-// token is in the queue again, and would be granted the lock for nobody. So would an acquire that was sent again, or
-// late. If the lease was resumed, another token holds the lock. Nothing is sent for one that was detached.
-func (h *Holding) leaveBehind(t task.Task) {
-	if context.Cause(h.life) != errs.Detached { //nolint:errorlint // the cause itself, not what it wraps
-		h.env.giveBack(t, ending{token: h.Token, ambiguous: h.Ambiguous, lost: true})
-	}
-}
-
-// noteRenewal notes why the latest renewal has failed; nil: it has not. renewed is what the lease would have become: an
-// older renewal does not count when a later one has succeeded.
-func (h *Holding) noteRenewal(renewed term, failure error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !renewed.deadline.Before(h.term.deadline) {
-		h.failure = failure
-	}
-}
-
-// renewalFailed notes why a renewal has failed. What no further one can cure says nothing about the way to Redis.
-func (h *Holding) renewalFailed(renewed term, err error) {
-	if call.OriginOf(err) == call.Refused {
-		h.env.Calls.Refused(h.env.Lock, err)
-	}
-	if call.OriginOf(err) != call.Permanent {
-		h.noteRenewal(renewed, err)
-		return
-	}
-	h.noteRenewal(renewed, nil)
-	if h.life.Err() == nil {
-		h.env.Log.Warn("a renewal failed; another follows until the lease ends",
-			"lock", h.env.Lock, "token", h.Token, "err", err)
-	}
-}
-
-// extend trusts the lease as renewed, unless it is trusted for longer.
-func (h *Holding) extend(renewed term) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.life.Err() != nil || !renewed.deadline.After(h.term.deadline) {
-		return
-	}
-	now := h.env.Clock.Now()
-	h.term = renewed.planned(now)
-	h.setTimer(now)
-}
-
-// setTimer has the clock call tick when something is due. The caller holds mu.
-func (h *Holding) setTimer(now time.Time) {
-	if h.timer != nil {
-		h.timer.Stop()
-	}
-	_, at := h.term.due(now)
-	h.timer = h.env.Clock.AfterFunc(at.Sub(now), h.tick)
-}
-
-// tick renews or ends the lease, if that is due.
-func (h *Holding) tick() {
+// keep renews or ends the lease, if that is due. The timer calls it, again and again until the lease ends.
+func (h *Holding) keep() {
 	t, err := h.env.Tasks.Begin()
 	if err != nil {
 		return
@@ -234,7 +150,7 @@ func (h *Holding) tick() {
 		h.term = h.term.planned(now) // should the one that is sent now fail
 	}
 	if what != expiry {
-		h.setTimer(now)
+		h.setTimerLocked(now)
 	}
 	h.mu.Unlock()
 	switch what {
@@ -246,49 +162,115 @@ func (h *Holding) tick() {
 	}
 }
 
+// setTimerLocked starts the timer that calls keep when something is due.
+func (h *Holding) setTimerLocked(now time.Time) {
+	if h.timer != nil {
+		h.timer.Stop()
+	}
+	_, at := h.term.due(now)
+	h.timer = h.env.Clock.AfterFunc(at.Sub(now), h.keep)
+}
+
+// renew sends one renewal. A reply that comes after Unlock changes nothing: the script compares the token, so no
+// renewal extends a lock that was released.
+func (h *Holding) renew(ctx context.Context, t task.Task) error {
+	sent := h.env.Clock.Now()
+	asked := min(max(h.env.TTL, h.rest.until.Sub(sent)), h.Token.TTL())
+	renewed := term{ttl: h.env.TTL}.given(sent, asked)
+	h.note(renewed, false, call.ErrNoReply)
+	held, err := h.env.Redis.Renew(ctx, h.Token, asked, h.Fence)
+	switch origin := call.OriginOf(err); {
+	case err == nil && !held:
+		err = errs.LostBy(errs.Revoked)
+		h.end(t, err)
+	case err == nil:
+		h.note(renewed, true, nil)
+	case origin == call.Permanent: // it says nothing about the way to Redis
+		h.note(renewed, false, nil)
+		if h.life.Err() == nil {
+			h.env.Log.Warn("a renewal failed; another follows until the lease ends",
+				"lock", h.env.Lock, "token", h.Token, "err", err)
+		}
+	default:
+		if origin == call.Refused {
+			h.env.Calls.Refused(h.env.Lock, err)
+		}
+		h.note(renewed, false, err)
+	}
+	if h.life.Err() == nil {
+		h.env.Renewed(h.Grant, h.Deadline(), err)
+	}
+	return err
+}
+
+// note notes the outcome of a renewal: the lease is extended, or why not. renewed is what the lease would become: an
+// older renewal does not count when a later one has succeeded.
+func (h *Holding) note(renewed term, extended bool, failure error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.life.Err() != nil || renewed.deadline.Before(h.term.deadline) {
+		return
+	}
+	h.failure = failure
+	if extended {
+		now := h.env.Clock.Now()
+		h.term = renewed.planned(now)
+		h.setTimerLocked(now)
+	}
+}
+
 // expire ends the lease if its deadline has passed, without waiting for the timer.
 func (h *Holding) expire() {
 	h.mu.Lock()
 	what, _ := h.term.due(h.env.Clock.Now())
 	failure := h.failure
 	h.mu.Unlock()
-	if what != expiry {
+	if what != expiry || h.life.Err() != nil {
 		return
 	}
-	if t, err := h.env.Tasks.Begin(); err == nil { // so that Shutdown sees what follows the lease's end
-		defer t.End()
+	t, err := h.env.Tasks.Begin() // so that Shutdown sees what follows the lease's end
+	if err != nil {
+		h.end(t, errs.Closed)
+		return
 	}
+	defer t.End()
 	reason := errs.Expired
 	if call.OriginOf(failure) == call.Refused {
 		reason = fmt.Errorf("%w: %w", errs.Expired, failure)
 	} else if err := h.env.Calls.Failure(failure); err != nil {
 		reason = fmt.Errorf("%w: %w", errs.Unreachable, err)
 	}
-	if h.finish(errs.LostBy(reason)) {
-		h.releaseLater()
-	}
+	h.end(t, errs.LostBy(reason))
 }
 
-// close ends the lease because its client is closed.
-func (h *Holding) close() {
-	h.finish(errs.Closed)
-	h.stopLate()
-}
-
-// finish ends the lease with that cause, and reports whether it has: the lease may have ended before. It announces the
-// end, unless the cause is Unlocked: then the caller does, when it knows what became of the lock.
-func (h *Holding) finish(cause error) bool {
+// end ends the lease for that reason, and reports whether it did: it may have ended before. After a loss, it sends what
+// is needed in the background. It announces the end. After Unlocked, the caller sends the release, and announces its
+// outcome.
+func (h *Holding) end(t task.Task, cause error) bool {
 	h.mu.Lock()
 	if h.life.Err() != nil {
 		h.mu.Unlock()
 		return false
 	}
-	h.end(cause)
+	h.cancel(cause)
 	h.timer.Stop()
-	told := h.told
+	margin, announced := h.term.ends.Sub(h.env.Clock.Now()), h.announced
+	expired := errors.Is(cause, errs.Lost) && !errors.Is(cause, errs.Revoked)
+	ctx := h.env.Tasks.Life()
+	if expired {
+		ctx, h.hurry = context.WithCancel(ctx)
+	}
 	h.mu.Unlock()
 	h.env.Tasks.Drop(&h.entry)
-	if told && cause != errs.Unlocked { //nolint:errorlint // the cause itself, not what it wraps
+	switch {
+	case cause == errs.Unlocked: //nolint:errorlint // the cause itself, not what it wraps
+		return true
+	case expired:
+		h.releaseLater(ctx, t, margin)
+	case errors.Is(cause, errs.Revoked):
+		h.leaveBehind(t)
+	}
+	if announced {
 		h.announceEnd(cause)
 	}
 	return true

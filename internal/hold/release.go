@@ -2,6 +2,7 @@ package hold
 
 import (
 	"context"
+	"time"
 
 	"github.com/fairlock/fairlock-go/internal/call"
 	"github.com/fairlock/fairlock-go/internal/errs"
@@ -9,44 +10,23 @@ import (
 	"github.com/fairlock/fairlock-go/internal/task"
 )
 
-// releaseLater has a lease that has expired here released when its safety margin is over: until then its holder may not
-// have stopped. Without that, a renewal or an acquire that arrives late would keep the lock for nobody, for a whole
-// TTL.
-func (h *Holding) releaseLater() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.entry.Held = false
-	if h.env.Tasks.Keep(&h.entry) != nil {
-		return
-	}
-	h.late = h.env.Clock.AfterFunc(h.term.ends.Sub(h.env.Clock.Now()), h.releaseLost)
+// releaseLater releases a lease that has expired here, when its safety margin is over or ctx ends: until then its
+// holder may not have stopped. Without that, a renewal or an acquire that arrives late would keep the lock for nobody,
+// for a whole TTL.
+func (h *Holding) releaseLater(ctx context.Context, t task.Task, margin time.Duration) {
+	t.Go(func(t task.Task) {
+		defer h.hurry()
+		h.env.Calls.Sleep(ctx, margin)
+		if h.env.Tasks.Life().Err() == nil {
+			h.env.giveBack(t, h.ending())
+		}
+	})
 }
 
-// releaseLost releases the lease in the background, if that is due, without waiting for the timer.
-func (h *Holding) releaseLost() {
-	t, err := h.env.Tasks.Begin()
-	if err != nil {
-		return
-	}
-	defer t.End()
-	if h.stopLate() {
-		h.env.Tasks.Drop(&h.entry)
-		e := h.ending()
-		e.lost = true
-		h.env.giveBack(t, e)
-	}
-}
-
-// stopLate reports whether the release of a lost lease was due. It is not due any more.
-func (h *Holding) stopLate() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.late == nil {
-		return false
-	}
-	h.late.Stop()
-	h.late = nil
-	return true
+// leaveBehind removes the token of a lease that Redis does not know. A failover that lost the grant can restore the
+// queue entry, and a late copy of acquire can add one. Either would grant the lock to nobody.
+func (h *Holding) leaveBehind(t task.Task) {
+	h.env.giveBack(t, ending{token: h.Token, ambiguous: h.Ambiguous})
 }
 
 // ending returns the end of the lease in Redis.
@@ -57,7 +37,7 @@ func (h *Holding) ending() ending {
 // Detach ends the lease here without releasing the lock. The error says that the lease had ended before, and why.
 func (h *Holding) Detach() error {
 	h.expire()
-	h.finish(errs.Detached)
+	h.end(task.Task{}, errs.Detached)
 	if cause := context.Cause(h.life); cause != errs.Detached { //nolint:errorlint // the cause itself, not what it wraps
 		return cause
 	}
@@ -71,12 +51,15 @@ func (h *Holding) Unlock(ctx context.Context) error {
 		defer t.End()
 	}
 	h.expire()
-	first := h.finish(errs.Unlocked)
-	if !first {
-		if cause := context.Cause(h.life); cause != errs.Unlocked { //nolint:errorlint // the cause itself, not what it wraps
-			h.releaseLost() // its holder has stopped
-			return cause
+	first := h.end(t, errs.Unlocked)
+	if cause := context.Cause(h.life); cause != errs.Unlocked { //nolint:errorlint // the cause itself, not what it wraps
+		h.mu.Lock()
+		hurry := h.hurry
+		h.mu.Unlock()
+		if hurry != nil { // its holder has stopped
+			hurry()
 		}
+		return cause
 	}
 	err := h.release(ctx, t, closed)
 	if first {
@@ -85,50 +68,47 @@ func (h *Holding) Unlock(ctx context.Context) error {
 	return err
 }
 
-// release sends the release until Redis replies, or the lease would have ended. Its end is not announced here: the
-// callback may call Unlock.
+// release sends the release until Redis replies, or the lease would have ended. Then a task tries on in the background.
+// The end is not announced here: the callback may call Unlock.
 func (h *Holding) release(ctx context.Context, t task.Task, closed error) error {
-	h.unlock.turn <- struct{}{} // an earlier Unlock is bounded
-	defer func() { <-h.unlock.turn }()
-	if h.unlock.done {
-		return h.unlock.err
-	}
-	if closed != nil {
-		return closed
-	}
+	state := <-h.unlock // an earlier Unlock is bounded
+	defer func() { h.unlock <- state }()
 	left := h.left()
-	if left <= 0 {
+	switch {
+	case state == done:
+		return nil
+	case state == gone:
+		return errs.LostBy(errs.Revoked)
+	case closed != nil:
+		return closed
+	case left <= 0:
 		return errs.LostBy(errs.Expired)
 	}
+	ambiguous := state == unsure
 	var handoff script.Handoff
 	err := h.env.Calls.Finish(ctx, h.env.Lock, min(left, h.env.TTL), call.RequestLimit,
 		func(ctx context.Context) (err error) {
 			handoff, err = h.env.release(ctx, t, h.ending())
-			h.unlock.ambiguous = h.unlock.ambiguous || handoff.Ambiguous
+			ambiguous = ambiguous || handoff.Ambiguous
 			return err
 		})
 	if err != nil {
-		if refused := call.OriginOf(err) == call.Refused; refused || h.left() <= 0 { // another Unlock can follow
-			if h.unlock.ambiguous = true; !h.unlock.late {
-				h.unlock.late = true
-				h.env.giveBackThen(t, h.ending(), func() { // a further Unlock finds that it is done
-					h.unlock.turn <- struct{}{}
-					h.unlock.done = true
-					<-h.unlock.turn
-				})
-			}
+		if state == unsent && h.env.Tasks.Life().Err() == nil {
+			h.env.giveBack(t, h.ending())
 		}
+		state = unsure
 		return err
 	}
-	h.unlock.done = true
+	state = done
 	if h.env.Releases != nil {
-		h.env.Releases.add(h.env, h.ending())
+		h.env.Releases.add(h.env, ending{token: h.Token, ambiguous: true, rest: h.rest})
 	}
 	if !handoff.Released {
 		h.leaveBehind(t)
-		if !h.unlock.ambiguous {
-			h.unlock.err = errs.LostBy(errs.Revoked)
+		if !ambiguous {
+			state = gone
+			return errs.LostBy(errs.Revoked)
 		}
 	}
-	return h.unlock.err
+	return nil
 }

@@ -21,8 +21,8 @@ const (
 )
 
 // Releases are the latest of a client. A failover may lose one, and then the lock waits for the end of a lease that
-// nobody uses. Only this client knows of that, so it sends them again. The script compares token and fence, so nothing
-// else is released.
+// nobody uses. Only this client knows of that, so it sends them again, as leave with a tombstone. The token has ended,
+// so no grant of it is in use, whatever fence a new primary has given it.
 type Releases struct {
 	mu     sync.Mutex
 	latest []*released // guarded by mu: the oldest first

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/internal/clock"
 	"github.com/fairlock/fairlock-go/internal/errs"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/task"
 )
 
@@ -63,7 +64,9 @@ func TestBegin_LeftOfTheGrant(t *testing.T) {
 			0: {false, false}} {
 			for i, handoff := range []bool{false, true} {
 				env := Env{Tasks: task.NewGroup(), Clock: clock.NewFake(now), TTL: ttl, WaiterTTL: waiterTTL}
-				h, err := Begin(&env, Grant{Given: given, Sent: now.Add(left - 6*time.Second), Handoff: handoff})
+				h, err := Begin(&env, Grant{Grant: script.Grant{
+					Given: given, Sent: now.Add(left - 6*time.Second), Handoff: handoff,
+				}})
 				if begins[i] {
 					assert.Equal(t, now.Add(left), h.Deadline())
 				} else {

@@ -51,8 +51,14 @@ var glob = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, 
 // there may be many, and the server leaves them out; three letters of a key's end suffice for that.
 func Pattern(namespace, prefix string) string {
 	start, _ := strings.CutSuffix(script.KeysOf("mutex", namespace, prefix).Part("queue"), "}:queue")
-	return Glob(start) + "*}:*[oeiz][cuet][kesd]"
+	return Glob(start) + "*}:*" + ends
 }
+
+// Everywhere matches the keys that show that a lock of any namespace is in use.
+const Everywhere = "*:{*}:*" + ends
+
+// ends matches the ends of lock, queue, permits and resized.
+const ends = "[oeiz][cuet][kesd]"
 
 // Step is how many keys one SCAN looks at: about half a millisecond of the server's time.
 const Step = 500

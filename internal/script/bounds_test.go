@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
@@ -163,7 +164,7 @@ func TestCost_DoesNotGrowWithTheQueue(t *testing.T) {
 					for _, key := range m.keys {
 						m.do(t, "COPY", key, verb+key)
 					}
-					lock := k.lock(instrumented{m.rdb, counted}, verb+m.namespace)
+					lock := k.lock(instrumentedBy(m.rdb, counted), verb+m.namespace)
 					require.NoError(t, s.send(lock, listed), verb)
 					n, err := m.rdb.Get(ctx, verb+m.namespace+":cost").Int()
 					require.NoError(t, err)
@@ -194,7 +195,7 @@ func BenchmarkLongQueue(b *testing.B) {
 			before := memory()
 			m.addWaiters(100_000, time.Hour)
 			waiter := (memory() - before) / 100_000
-			lock := mutex.lock(s.rdb, s.namespace)
+			lock := mutex.lock(dispatch.NewDirect(s.rdb), s.namespace)
 			for b.Loop() {
 				require.NoError(b, sample.send(lock, listed))
 			}

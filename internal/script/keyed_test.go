@@ -3,7 +3,6 @@ package script_test
 import (
 	"cmp"
 	"context"
-	"encoding"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -18,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
@@ -40,7 +40,7 @@ type caller struct {
 type keyedMachine struct {
 	*server
 	t       testing.TB
-	user    script.Scripter
+	user    script.Sender
 	keys    map[string]string
 	permits int
 	clock   int64
@@ -58,7 +58,7 @@ func newKeyed(t testing.TB, s *server, permits int) *keyedMachine {
 		server: s, t: t, permits: permits, keys: map[string]string{}, callers: map[string]*caller{},
 		terms: map[string]tokens.Terms{},
 	}
-	m.user = instrumented{s.rdb, timed()}
+	m.user = instrumentedBy(s.rdb, timed())
 	for _, key := range script.KeysOf("keyed", m.namespace, "name") {
 		m.keys[key.Part] = key.Name
 	}
@@ -69,28 +69,17 @@ func newKeyed(t testing.TB, s *server, permits int) *keyedMachine {
 
 func (m *keyedMachine) lock() script.Lock { return script.KeyedSemaphore(m, m.namespace, "name") }
 
-// EvalSha sends a request, and notes it and its reply.
-func (m *keyedMachine) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
-	return m.noted(sha, m.user.EvalSha(ctx, sha, keys, args...), args)
-}
-
-func (m *keyedMachine) Eval(ctx context.Context, text string, keys []string, args ...any) *redis.Cmd {
-	return m.noted(redis.NewScript(text).Hash(), m.user.Eval(ctx, text, keys, args...), args)
-}
-
-func (m *keyedMachine) noted(hash string, cmd *redis.Cmd, args []any) *redis.Cmd {
-	m.step = rules.Step{Verb: script.VerbOf(hash)}
-	for _, a := range args {
-		if b, ok := a.(encoding.BinaryMarshaler); ok {
-			text, _ := b.MarshalBinary()
-			a = string(text)
-		}
+// Send sends a request, and notes it and its reply.
+func (m *keyedMachine) Send(ctx context.Context, r dispatch.Request) (any, error) {
+	reply, err := m.user.Send(ctx, r)
+	m.step = rules.Step{Verb: script.VerbOf(r.Script.Hash)}
+	for _, a := range r.Args {
 		m.step.Args = append(m.step.Args, fmt.Sprint(a))
 	}
-	if cmd.Err() == nil {
-		m.step.Reply = rules.Words(cmd.Val())
+	if err == nil {
+		m.step.Reply = rules.Words(reply)
 	}
-	return cmd
+	return reply, err
 }
 
 func (m *keyedMachine) lose() { m.rdb.Del(ctx, slices.Collect(maps.Values(m.keys))...) }
@@ -381,6 +370,7 @@ func (m *keyedMachine) word(verb string, words []string) string {
 			var by *caller
 			if with["by"] != "" {
 				by = m.caller(with["by"])
+				by.token = rested(by.token)
 			}
 			return m.names(m.release(who[0], duration("kept"), by))
 		}
@@ -627,6 +617,29 @@ func TestKeyed_MinHold(t *testing.T) {
 	assert.Negative(t, m.heartbeat(waiterTTL, m.caller("B2")).RetryAfter, "the first of the queue asks for all")
 }
 
+// A refused try learns when enough rests of minimum holds have ended, and nothing if a live lease is in the way.
+func TestKeyed_TryLearnsWhenRestsEnd(t *testing.T) {
+	for steps, want := range map[string]time.Duration{
+		"acquire A1 A2; release A2 kept 60s by A90; acquire B1 try":                                            60 * time.Second,
+		"acquire A1 A2; release A2 kept 60s by A90; acquire B1*2 try":                                          -time.Millisecond,
+		"acquire A1 A2; acquire B1 try":                                                                        -time.Millisecond,
+		"acquire A1 A2; release A1 kept 20s by A90; release A2 kept 30s by A91; acquire B1*2 try":              30 * time.Second,
+		"key A limit 1; acquire A1; release A1 kept 10s by A90; acquire A2 try":                                10 * time.Second,
+		"key A limit 1; acquire A1; acquire A2 try":                                                            -time.Millisecond,
+		"key A limit 1; acquire A1 B1; release A1 kept 10s by A90; release B1 kept 20s by B90; acquire A2 try": 10 * time.Second,
+		// B1 waits
+		"acquire A1 A2; acquire B1; release A2 kept 60s by A90; acquire C1 try": -time.Millisecond,
+	} {
+		m := newKeyed(t, real(t), 2)
+		last := steps[strings.LastIndex(steps, "acquire ")+len("acquire ") : len(steps)-len(" try")]
+		m.scenario(strings.TrimSuffix(steps, "acquire "+last+" try"))
+		c := m.caller(last)
+		reply := sends(m, func() (script.Reply, error) { return m.lock().Acquire(ctx, script.Request{Token: c.token}) })
+		assert.Equal(t, script.Busy, reply.Outcome, steps)
+		assert.InDelta(t, want, reply.RetryAfter, float64(time.Second), steps)
+	}
+}
+
 // A waiter can be refused because the queue is full, or the line of its key.
 func TestKeyed_Full(t *testing.T) {
 	keyedScenario(t, 1, `
@@ -682,7 +695,7 @@ func TestKeyed_Names(t *testing.T) {
 func TestKeyed_OneKeyIsASemaphore(t *testing.T) {
 	for seed := range uint64(20) {
 		random, s := rand.New(rand.NewPCG(seed, 0)), real(t)
-		timedUser := instrumented{s.rdb, timed()}
+		timedUser := instrumentedBy(s.rdb, timed())
 		plain, keyed := script.Semaphore(timedUser, s.namespace, "name"), script.KeyedSemaphore(timedUser, s.namespace,
 			"name")
 		weights := []int{}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
@@ -90,7 +91,7 @@ func (c crowd) requests(lock script.Lock) map[string]func() error {
 	var beats []token.Token
 	var leaving []script.Leaving
 	for i := range min(script.MaxHeartbeat, c.waits) {
-		if beats = append(beats, c.token("w", i)); i < lock.MaxLeave() {
+		if beats = append(beats, c.token("w", i)); i < script.MaxLeave {
 			leaving = append(leaving, script.Leaving{Token: c.token("w", i), Tombstone: true})
 		}
 	}
@@ -146,7 +147,7 @@ func TestKeyed_CostDoesNotGrow(t *testing.T) {
 					m := newKeyed(t, real(t), c.permits)
 					c.at = time.Now().UnixMicro()
 					c.put(t, m)
-					m.user = instrumented{m.rdb, countedCalls}
+					m.user = instrumentedBy(m.rdb, countedCalls)
 					requests := c.requests(m.lock())
 					for _, verb := range slices.Sorted(maps.Keys(requests)) { // one after the other
 						require.NoError(t, requests[verb](), verb)
@@ -172,7 +173,7 @@ func BenchmarkKeyedCrowd(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			s := newReal(b, redistest.Start(b))
 			m := newKeyed(b, s, 100)
-			m.user = s.rdb
+			m.user = dispatch.NewDirect(s.rdb)
 			c := crowd{permits: 100, holders: 100, waits: 100_000, keys: keys}
 			info := func(section, field string) float64 {
 				n, err := strconv.ParseFloat(redistest.Info(b, s.rdb, section, field), 64)

@@ -8,27 +8,26 @@ package script
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
+	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// Scripter is what a Lock needs of a Redis client; redis.Scripter has it.
-type Scripter interface {
-	EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd
-	Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
+// Sender sends requests to Redis: a dispatch.Dispatcher, or a dispatch.Direct.
+type Sender interface {
+	Send(ctx context.Context, r dispatch.Request) (reply any, err error)
 }
 
 // Lock is one lock in Redis. It is immutable and safe for concurrent use.
 type Lock struct {
-	rdb      Scripter
+	rdb      Sender
 	kind     *kind
+	name     string
 	keys     []string
 	fenceTTL time.Duration
 	rw       bool
+	readOnly bool
 }
 
 // DefaultFenceTTL is how long the numbers of a lock are kept after its last lease and its last waiter have ended,
@@ -41,29 +40,41 @@ func (l Lock) WithFenceTTL(d time.Duration) Lock {
 	return l
 }
 
+// ReadOnly returns the same lock for requests that only read, by a user who need not have the right to write.
+func (l Lock) ReadOnly() Lock {
+	l.readOnly = true
+	return l
+}
+
+func newLock(rdb Sender, k *kind, namespace, name, infix string) Lock {
+	return Lock{rdb: rdb, kind: k, name: name, keys: k.keyNames(namespace, name, infix), fenceTTL: DefaultFenceTTL}
+}
+
 // Mutex returns the mutex with that name.
-func Mutex(rdb Scripter, namespace, name string) Lock {
-	return Lock{rdb, &mutex, mutex.keyNames(namespace, name, ""), DefaultFenceTTL, false}
+func Mutex(rdb Sender, namespace, name string) Lock {
+	return newLock(rdb, &mutex, namespace, name, "")
 }
 
 // Semaphore returns the semaphore with that name. The token of a request says how many permits it has.
-func Semaphore(rdb Scripter, namespace, name string) Lock {
-	return Lock{rdb, &permits, permits.keyNames(namespace, name, semaphoreKeys), DefaultFenceTTL, false}
+func Semaphore(rdb Sender, namespace, name string) Lock {
+	return newLock(rdb, &permits, namespace, name, semaphoreKeys)
 }
 
 // KeyedSemaphore returns the keyed semaphore with that name. The token of a request says how many permits it has, for
 // which key the request is, and how many permits that key may have.
-func KeyedSemaphore(rdb Scripter, namespace, name string) Lock {
-	return Lock{rdb, &keyed, keyed.keyNames(namespace, name, keyedKeys), DefaultFenceTTL, false}
+func KeyedSemaphore(rdb Sender, namespace, name string) Lock {
+	return newLock(rdb, &keyed, namespace, name, keyedKeys)
 }
 
 // RWMutex returns the read-write lock with that name.
-func RWMutex(rdb Scripter, namespace, name string) Lock {
-	return Lock{rdb, &permits, permits.keyNames(namespace, name, rwMutexKeys), DefaultFenceTTL, true}
+func RWMutex(rdb Sender, namespace, name string) Lock {
+	l := newLock(rdb, &permits, namespace, name, rwMutexKeys)
+	l.rw = true
+	return l
 }
 
 // Of returns the lock of that kind and name; false: there is no such kind.
-func Of(rdb Scripter, kind, namespace, name string) (l Lock, ok bool) {
+func Of(rdb Sender, kind, namespace, name string) (l Lock, ok bool) {
 	switch kind {
 	case "mutex":
 		return Mutex(rdb, namespace, name), true
@@ -86,14 +97,6 @@ func (l Lock) Mutex() bool { return l.kind == &mutex }
 
 // Keyed reports whether it is a keyed semaphore.
 func (l Lock) Keyed() bool { return l.kind == &keyed }
-
-// MaxLeave is how many waiters one Leave takes.
-func (l Lock) MaxLeave() int {
-	if l.Keyed() {
-		return 100 // each can be of another key
-	}
-	return MaxHeartbeat
-}
 
 // Key identifies the lock: no other lock has the same.
 func (l Lock) Key() string { return l.keys[0] }
@@ -156,9 +159,9 @@ func (l Lock) Acquire(ctx context.Context, r Request) (Reply, error) {
 	if r.Try {
 		waiterTTL = 0
 	}
-	t := &sentText{text: r.Token.Text()}
-	reply, err := request(ctx, l, "acquire", readReply, t, waiterTTL, r.MaxWaiters, uint64(r.Ticket), r.MaxLine)
-	reply.Ambiguous = t.ambiguous(err)
+	reply, ambiguous, err := send(ctx, l,
+		l.request("acquire", r.Token.Text(), waiterTTL, r.MaxWaiters, uint64(r.Ticket), r.MaxLine), readReply)
+	reply.Ambiguous = ambiguous
 	return reply, err
 }
 
@@ -182,11 +185,16 @@ func readReply(r *reader) (reply Reply) {
 	return reply
 }
 
-// Grant is a lock that was handed to a waiter.
+// Grant is a lock that Redis has granted.
 type Grant struct {
 	Token token.Token
 	Fence uint64
 	Given time.Duration // length of the lease
+
+	// What the token's client knows of it:
+	Sent      time.Time // when the request was sent after which Redis gave it: it can be trusted from then on
+	Handoff   bool      // by a release, without a further request of the waiter
+	Ambiguous bool      // an acquire of the token may still reach Redis
 }
 
 // Handoff is the reply to a release: what became of the lock.
@@ -210,7 +218,7 @@ func (r Rest) milliseconds() int64 { return max(0, milliseconds(r.Left)) }
 // Release releases the lock, if the token holds it by the lease with that fence, and hands it to the next waiter, or
 // passes it to the token of the rest. Sent again with the same Rest, it finds what it has done.
 func (l Lock) Release(ctx context.Context, t token.Token, fence uint64, rest Rest) (Handoff, error) {
-	return l.handoff(ctx, "release", readHandoff, t.Text(), fence, rest.milliseconds(), rest.By.Text())
+	return l.handoff(ctx, l.request("release", t.Text(), fence, rest.milliseconds(), rest.By.Text()), readHandoff)
 }
 
 // QueueKept is for how long beyond WaiterTTL Redis keeps a queue for which no client sends heartbeats.
@@ -221,36 +229,39 @@ const QueueKept = 11 * time.Minute
 type Leaving struct {
 	Token     token.Token
 	Tombstone bool
+	Urgent    bool // it holds the lock, for which others wait
 }
 
 // Leave removes waiters from the queue, at most MaxLeave, and ends the leases of those that hold the lock. With a rest,
 // it takes one.
 func (l Lock) Leave(ctx context.Context, rest Rest, leaving ...Leaving) (Handoff, error) {
 	var refused, others []any
+	urgent := false
 	for _, w := range leaving {
+		urgent = urgent || w.Urgent
 		if w.Tombstone {
 			refused = append(refused, w.Token.Text())
 		} else {
 			others = append(others, w.Token.Text())
 		}
 	}
-	args := append([]any{rest.By.Text(), len(refused)}, append(refused, others...)...)
-	return l.handoff(ctx, "leave", readHandoff, strconv.FormatInt(rest.milliseconds(), 10), args...)
+	args := append([]any{rest.milliseconds(), rest.By.Text(), len(refused)}, append(refused, others...)...)
+	r := l.request("leave", args...)
+	r.Urgent = urgent
+	return l.handoff(ctx, r, readHandoff)
 }
 
 // ForceRelease takes the lock from holders whose fence is not above seen, and hands it to the next waiter. The bound
 // keeps a request that is sent again, or arrives late, from taking the lock from a later holder. One call looks at some
 // of the holders: the first from 0, each other from the Next of the one before, until that is 0.
 func (l Lock) ForceRelease(ctx context.Context, seen, from uint64) (Handoff, error) {
-	return l.handoff(ctx, "force_release", readForced, strconv.FormatUint(seen, 10), from)
+	return l.handoff(ctx, l.request("force_release", seen, from), readForced)
 }
 
-// handoff runs a script that can release the lock, and counts how often its first argument is sent.
-func (l Lock) handoff(ctx context.Context, verb string, read func(*reader) Handoff, first string, args ...any) (Handoff,
-	error) {
-	sent := &sentText{text: first}
-	h, err := request(ctx, l, verb, read, append([]any{sent}, args...)...)
-	h.Ambiguous = sent.ambiguous(err) || Aborted(err)
+// handoff sends a request that can release the lock.
+func (l Lock) handoff(ctx context.Context, r dispatch.Request, read func(*reader) Handoff) (Handoff, error) {
+	h, ambiguous, err := send(ctx, l, r, read)
+	h.Ambiguous = ambiguous || Aborted(err)
 	return h, err
 }
 
@@ -277,7 +288,8 @@ func readGrant(r *reader) Grant {
 // Renew has the lease with that fence last for ttl from now, but for no longer than its token says. It returns false if
 // there is no such lease.
 func (l Lock) Renew(ctx context.Context, t token.Token, ttl time.Duration, fence uint64) (bool, error) {
-	return request(ctx, l, "renew", readRenewed, t.Text(), milliseconds(ttl), fence)
+	renewed, _, err := send(ctx, l, l.request("renew", t.Text(), milliseconds(ttl), fence), readRenewed)
+	return renewed, err
 }
 
 func readRenewed(r *reader) bool {
@@ -295,10 +307,8 @@ func readRenewed(r *reader) bool {
 // ttl from now. It returns the fence of the new lease; 0: there is no such lease, or the other token has left. Sent
 // again, it finds what it has done. The other token has the same weight.
 func (l Lock) Resume(ctx context.Context, t token.Token, fence uint64, ttl time.Duration,
-	by token.Token) (resumed uint64, ambiguous bool, _ error) {
-	sent := &sentText{text: t.Text()}
-	resumed, err := request(ctx, l, "resume", readResumed, sent, fence, milliseconds(ttl), by.Text())
-	return resumed, sent.ambiguous(err), err
+	by token.Token) (resumed uint64, ambiguous bool, err error) {
+	return send(ctx, l, l.request("resume", t.Text(), fence, milliseconds(ttl), by.Text()), readResumed)
 }
 
 func readResumed(r *reader) uint64 {
@@ -316,11 +326,15 @@ func readResumed(r *reader) uint64 {
 // then it has again as many as they say. It grants the lock to waiters that can have it then, and drops those at the
 // head that want more than there are. Sent again, it does the same.
 func (l Lock) Resize(ctx context.Context, permits int) (Handoff, error) {
-	return l.handoff(ctx, "resize", readHandoff, strconv.Itoa(permits))
+	return l.handoff(ctx, l.request("resize", permits), readHandoff)
 }
 
-// MaxHeartbeat is how many waiters one heartbeat takes. More would block Redis for too long.
-const MaxHeartbeat = 250
+// MaxHeartbeat is how many waiters one heartbeat takes, and MaxLeave how many one Leave does. More would block Redis
+// for too long. Of 10,000 waiters, 50 of one mutex leave in 0.5 ms, and 50 of 50 keys in 2 ms.
+const (
+	MaxHeartbeat = 250
+	MaxLeave     = 50
+)
 
 // WaiterState is what a heartbeat finds a waiter to be.
 type WaiterState int
@@ -348,7 +362,8 @@ func (l Lock) Heartbeat(ctx context.Context, waiterTTL time.Duration, tokens []t
 	for _, t := range tokens {
 		args = append(args, t.Text())
 	}
-	return request(ctx, l, "heartbeat", readHeartbeat(len(tokens)), args...)
+	reply, _, err := send(ctx, l, l.request("heartbeat", args...), readHeartbeat(len(tokens)))
+	return reply, err
 }
 
 var waiterStates = map[rune]WaiterState{'n': NotQueued, 'q': StillQueued, 'h': Holding}
@@ -420,7 +435,8 @@ type Waiter struct {
 
 // Inspect reads the lock, at most so many of its holders, and at most so many of its waiters.
 func (l Lock) Inspect(ctx context.Context, holders, waiters int) (Snapshot, error) {
-	return request(ctx, l, "inspect", readSnapshot, holders, waiters)
+	snapshot, _, err := send(ctx, l, l.request("inspect", holders, waiters), readSnapshot)
+	return snapshot, err
 }
 
 func readSnapshot(r *reader) Snapshot {

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
@@ -83,6 +84,11 @@ func (i instrumented) Eval(ctx context.Context, script string, keys []string, ar
 	return i.Client.Eval(ctx, script, keys, args...)
 }
 
+// instrumentedBy returns a Sender that runs other scripts.
+func instrumentedBy(rdb *redis.Client, scripts map[string]*redis.Script) script.Sender {
+	return dispatch.NewDirect(instrumented{rdb, scripts})
+}
+
 // instrument makes each script a function in Lua, before which a function call takes the place of redis.call.
 func instrument(call, then string) map[string]*redis.Script {
 	all := map[string]*redis.Script{}
@@ -107,7 +113,7 @@ var timed = sync.OnceValue(func() map[string]*redis.Script {
 type kind struct {
 	name            string
 	weight, permits int // permits 0: a mutex
-	open            func(rdb script.Scripter, namespace, name string) script.Lock
+	open            func(rdb script.Sender, namespace, name string) script.Lock
 }
 
 func semaphore(permits int) kind {
@@ -122,7 +128,7 @@ var (
 )
 
 // lock returns the lock of that kind.
-func (k kind) lock(rdb script.Scripter, namespace string) script.Lock {
+func (k kind) lock(rdb script.Sender, namespace string) script.Lock {
 	return k.open(rdb, namespace, "name")
 }
 
@@ -143,7 +149,7 @@ type machine struct {
 	*server
 	kind
 	t       testing.TB
-	user    script.Scripter   // sends the steps
+	user    script.Sender     // sends the steps
 	keys    map[string]string // by the end of their names
 	clock   int64             // µs
 	parties []*party
@@ -159,7 +165,7 @@ func newMachine(t testing.TB, s *server, k kind) *machine {
 	for _, name := range names {
 		m.keys[name[strings.LastIndexByte(name, ':')+1:]] = name
 	}
-	m.user = instrumented{s.rdb, timed()}
+	m.user = instrumentedBy(s.rdb, timed())
 	m.setClock(1_700_000_000_000_000) // the same in every run
 	m.lose()
 	return m
@@ -282,6 +288,16 @@ func (k kind) numbered(client string, ttl time.Duration, weight, permits, n int)
 	return numbered(client, ttl, weight, permits, n)
 }
 
+// rested returns the token that holds a lock for the rest of a minimum hold.
+func rested(t token.Token) token.Token {
+	text := t.Text()
+	t, err := token.Parse(text[:len(text)-23] + "1" + text[len(text)-22:])
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
 // numbered returns a token that is the same in every run. permits 0: of a mutex
 func numbered(client string, ttl time.Duration, weight, permits, n int) token.Token {
 	digits := func(n int64, length int) string { return fmt.Sprintf("%0*s", length, strconv.FormatInt(n, 36)) }
@@ -302,7 +318,7 @@ func (m *machine) lock() script.Lock { return m.kind.lock(m.user, m.namespace) }
 func (m *machine) as(t testing.TB, rules []string) {
 	t.Helper()
 	user := client(t, redistest.Shared(t).User(m.namespace, rules...))
-	m.user = instrumented{user, timed()}
+	m.user = instrumentedBy(user, timed())
 }
 
 // endOfText is where the text of a script's error ends.

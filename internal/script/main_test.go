@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/token"
@@ -27,50 +28,33 @@ func client(t testing.TB, o *redis.Options) *redis.Client {
 	return rdb
 }
 
-// fake passes requests on to a server, or replies itself, and records what was sent.
+// fake replies itself, and records what was sent.
 type fake struct {
-	script.Scripter
-	answer  any  // if there is no server: a reply or an error
+	answer  any  // a reply or an error
 	unknown bool // whether requests were written
 	calls   []sent
 }
 
 type sent struct{ keys, args []string } // as they travel
 
-func (f *fake) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
-	cmd := redis.NewCmd(ctx)
-	switch answer := f.answer.(type) {
-	case error:
-		cmd.SetErr(answer)
-	case nil:
-		cmd.SetErr(redis.Nil)
-	default:
-		cmd.SetVal(answer)
-	}
-	if f.Scripter != nil {
-		cmd = f.Scripter.EvalSha(ctx, sha, keys, args...)
-	}
-	return f.record(cmd, keys, args)
-}
-
-func (f *fake) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	if f.Scripter == nil {
-		return f.EvalSha(ctx, "", keys, args...)
-	}
-	return f.record(f.Scripter.Eval(ctx, script, keys, args...), keys, args)
-}
-
-func (f *fake) record(cmd *redis.Cmd, keys []string, args []any) *redis.Cmd {
-	c := sent{keys: keys}
-	for _, a := range args {
-		if m, ok := a.(encoding.BinaryMarshaler); ok && f.Scripter == nil && !f.unknown { // which counts
+func (f *fake) Send(_ context.Context, r dispatch.Request) (any, error) {
+	c := sent{keys: r.Keys}
+	for _, a := range r.Args {
+		if m, ok := a.(encoding.BinaryMarshaler); ok && !f.unknown { // which counts
 			text, _ := m.MarshalBinary()
 			a = string(text)
 		}
 		c.args = append(c.args, fmt.Sprint(a))
 	}
 	f.calls = append(f.calls, c)
-	return cmd
+	switch answer := f.answer.(type) {
+	case error:
+		return nil, answer
+	case nil:
+		return nil, redis.Nil
+	default:
+		return answer, nil
+	}
 }
 
 // refusal is an error that the server sends.

@@ -1,13 +1,12 @@
 package script
 
 import (
+	"cmp"
 	"context"
-	"crypto/sha1"
-	"encoding/hex"
 	"fmt"
-	"maps"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -18,15 +17,11 @@ import (
 	"github.com/fairlock/fairlock-go/lua"
 )
 
-// script is the text of a script, the hash by which Redis knows it, and the keys that it needs.
+// script is a script, and the keys that it needs.
 type script struct {
-	text, hash string
-	from, to   int // of the lock's keys
-}
+	dispatch.Script
 
-func newScript(text string) script {
-	sum := sha1.Sum([]byte(text))
-	return script{text: text, hash: hex.EncodeToString(sum[:])}
+	from, to int // of the lock's keys
 }
 
 // kind is a kind of lock. Its store says who holds the lock, its line who is next.
@@ -114,7 +109,7 @@ type verb struct {
 
 	// An urgent request does not wait behind the others of its client: if it is late, a lease or a ticket is lost, or
 	// others wait. A repeatable one is sent again on another connection when it has had no reply for a second.
-	traits dispatch.Trait
+	urgent, repeatable bool
 }
 
 // To add a verb, these files are enough. What else is tested of every verb is derived from the row in verbs_test.go.
@@ -131,23 +126,23 @@ type verb struct {
 //     bounds, in queue_test.go, in the words that machine_test.go explains
 //  5. a mutant of each rule that is the first for a promise about safety (lab/mutants/mutants.txt)
 //  6. a row in the table of verbs in docs/protocol.md
-//  7. if waiters or leases send it, Requests in internal/wait/env.go, or Redis in internal/hold/env.go, and the fakes
-//     there. If users get it, a method in fairlock/lock.go, one of each kind that has it (mutex.go, semaphore.go,
-//     keyed.go, rwmutex.go; shared.go for all of them), its test in fairlock_test.go, and a line in the CHANGELOG. If
+//  7. if waiters or leases send it, Requests in internal/wait/waiters.go, or Redis in internal/hold/env.go, and the
+//     fakes there. If users get it, a method in fairlock/lock.go, one of each kind that has it (mutex.go, semaphore.go,
+//     keyed.go, rwmutex.go; in lock.go for all of them), its test in fairlock_test.go, and a line in the CHANGELOG. If
 //     it tries for 3 s, tries in unserved_test.go and the lists that TestUnserved_EveryList names
 //  8. who sends it, in senders in internal/tools/doctor/rights_test.go. Then a test says which rights are missing
 //
 // A command that no script used before goes into the ACL lines in docs/operating.md, and into those of fairlock doctor:
 // tests compare them with the scripts.
 var verbs = map[string]verb{
-	"acquire":       {file: "acquire", keys: allKeys, early: true, traits: dispatch.Repeatable},
-	"release":       {file: "release", keys: lockAndQueue, early: true, traits: dispatch.Urgent | dispatch.Repeatable},
-	"leave":         {file: "leave", keys: allKeys, traits: dispatch.Repeatable},
-	"force_release": {file: "force_release", keys: lockAndQueue, traits: dispatch.Repeatable},
-	"renew":         {file: "renew", keys: keysOfHolders, traits: dispatch.Urgent},
-	"resume":        {file: "resume", keys: allKeys, traits: dispatch.Repeatable},
-	"heartbeat":     {file: "heartbeat", keys: lockAndQueue, traits: dispatch.Urgent},
-	"inspect":       {file: "inspect", keys: lockAndQueue},
+	"acquire":       {file: "acquire", keys: allKeys, early: true, repeatable: true},
+	"release":       {file: "release", keys: lockAndQueue, early: true, urgent: true, repeatable: true},
+	"leave":         {file: "leave", keys: allKeys, repeatable: true},
+	"force_release": {file: "force_release", keys: lockAndQueue, repeatable: true},
+	"renew":         {file: "renew", keys: keysOfHolders, urgent: true},
+	"resume":        {file: "resume", keys: allKeys, repeatable: true},
+	"heartbeat":     {file: "heartbeat", keys: lockAndQueue, urgent: true},
+	"inspect":       {file: "inspect", keys: lockAndQueue, repeatable: true},
 	"resize":        {file: "permits/resize", keys: lockAndQueue, ofPermits: true},
 }
 
@@ -164,11 +159,9 @@ func (k kind) build(name string, v verb) script {
 	for i, key := range k.keys[from:to] {
 		names[i] = key.name
 	}
-	s := newScript(withoutUnused(fmt.Sprintf(
-		"local call, fence_ttl = redis.call, tonumber(ARGV[1])\nlocal %s = unpack(KEYS)\n", strings.Join(names, ", ")) + join(
-		parts...)))
-	s.from, s.to = from, to
-	return s
+	text := withoutUnused(fmt.Sprintf("local call, fence_ttl = redis.call, tonumber(ARGV[1])\nlocal %s = unpack(KEYS)\n",
+		strings.Join(names, ", ")) + join(parts...))
+	return script{dispatch.NewScript(text), from, to}
 }
 
 // withoutUnused leaves out functions that a verb does not use: Redis builds every function anew in every call. It goes
@@ -230,24 +223,14 @@ func file(name string) string {
 	return string(text)
 }
 
-var typesScript = newScript(join("types"))
-
-// allScripts are the scripts of all verbs for all kinds of locks, and those that are no verb.
-func allScripts() []script {
-	all := []script{typesScript, pingScript}
-	for _, k := range kinds {
-		for _, verb := range slices.Sorted(maps.Keys(k.built)) {
-			all = append(all, k.built[verb]())
-		}
-	}
-	return all
-}
-
-// Texts returns the texts of all scripts by their hashes.
+// Texts returns the texts of all scripts by their hashes: of all verbs for all kinds of locks, and of Ping.
 func Texts() map[string]string {
-	texts := map[string]string{}
-	for _, s := range allScripts() {
-		texts[s.hash] = s.text
+	texts := map[string]string{pingScript.Hash: pingScript.Text}
+	for _, k := range kinds {
+		for _, built := range k.built {
+			s := built()
+			texts[s.Hash] = s.Text
+		}
 	}
 	return texts
 }
@@ -257,7 +240,7 @@ func Texts() map[string]string {
 func VerbOf(hash string) string {
 	for _, k := range kinds {
 		for verb, s := range k.built {
-			if s().hash == hash {
+			if s().Hash == hash {
 				return verb
 			}
 		}
@@ -265,58 +248,31 @@ func VerbOf(hash string) string {
 	return ""
 }
 
-// Load loads all scripts into Redis. A request loads its script itself if Redis does not have it.
-func Load(ctx context.Context, rdb redis.Scripter) error {
-	for _, s := range allScripts() {
-		if err := rdb.ScriptLoad(ctx, s.text).Err(); err != nil {
-			return err
-		}
+// request returns the request of a verb. Its first argument counts how often it is sent.
+func (l Lock) request(verb string, args ...any) dispatch.Request {
+	s, v := l.kind.built[verb](), verbs[verb]
+	fenceTTL := dispatch.Count(strconv.FormatInt(milliseconds(l.fenceTTL), 10))
+	return dispatch.Request{
+		Lock: l.name, Script: s.Script, Keys: l.keys[s.from:s.to], Args: append([]any{fenceTTL}, args...),
+		ReadOnly: l.readOnly, Urgent: v.urgent, Repeatable: v.repeatable,
 	}
-	return nil
 }
 
-// request runs the script of a verb and reads its reply.
-func request[T any](ctx context.Context, l Lock, verb string, read func(*reader) T, args ...any) (T, error) {
-	var none T
-	s := l.kind.built[verb]()
-	if traits := verbs[verb].traits; traits != 0 {
-		ctx = dispatch.With(ctx, traits)
+// send sends a request and reads its reply. It is ambiguous if a copy of it may still reach Redis, or have done so,
+// whatever the error.
+func send[T any](ctx context.Context, l Lock, r dispatch.Request, read func(*reader) T) (v T, ambiguous bool, err error) {
+	reply, err := l.rdb.Send(ctx, r)
+	ambiguous = r.Args[0].(*dispatch.Counted).Ambiguous(err)
+	if err != nil && err != redis.Nil { //nolint:errorlint // a nil is a reply; one that is wrapped is not from a script
+		return v, ambiguous, l.explain(call.WithOrigin(err))
 	}
-	cmd := run(ctx, l.rdb, s, l.keys[s.from:s.to], append([]any{milliseconds(l.fenceTTL)}, args...)...)
-	if err := cmd.Err(); err != nil && err != redis.Nil { //nolint:errorlint // a nil is a reply; one that is wrapped is not from a script
-		return none, l.explain(ctx, s, call.WithOrigin(err))
+	switch reply := reply.(type) {
+	case string:
+		v, err = decode(fieldsOf(reply), read)
+	case []any:
+		v, err = decode(reply, read)
+	default:
+		err = fmt.Errorf("%w: %w", ErrReply, cmp.Or(err, fmt.Errorf("a %T", reply)))
 	}
-	if text, ok := cmd.Val().(string); ok {
-		return decode(fieldsOf(text), read)
-	}
-	reply, err := cmd.Slice()
-	if err != nil {
-		return none, fmt.Errorf("%w: %w", ErrReply, err)
-	}
-	return decode(reply, read)
-}
-
-// run sends a script by its hash, and by its text if the server does not have it, as after SCRIPT FLUSH, a restart or a
-// failover. That is one more reason why every script may run twice.
-func run(ctx context.Context, rdb Scripter, s script, keys []string, args ...any) *redis.Cmd {
-	memory, remembers := rdb.(interface {
-		Missing(sha string) bool
-		Has(sha string)
-	})
-	if !remembers || !memory.Missing(s.hash) {
-		cmd := rdb.EvalSha(ctx, s.hash, keys, args...)
-		if !strings.HasPrefix(call.ReplyIn(cmd.Err()), "NOSCRIPT") {
-			return cmd
-		}
-		for _, a := range args {
-			if t, ok := a.(*sentText); ok {
-				t.count.Add(-1) // the script was not run
-			}
-		}
-	}
-	cmd := rdb.Eval(ctx, s.text, keys, args...)
-	if remembers && cmd.Err() == nil {
-		memory.Has(s.hash)
-	}
-	return cmd
+	return v, ambiguous || err != nil, err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
@@ -41,7 +42,7 @@ func BenchmarkScriptTime(b *testing.B) {
 			}
 			b.Run(k.name+"/"+c.name, func(b *testing.B) {
 				s := newReal(b, redistest.Start(b))
-				lock, n := k.open(s.rdb, s.namespace, "name"), 0
+				lock, n := k.open(dispatch.NewDirect(s.rdb), s.namespace, "name"), 0
 				var held []script.Grant
 				acquire := func() {
 					n++
@@ -105,7 +106,7 @@ func measure(b *testing.B, rdb *redis.Client, commands []string, pair func()) {
 type timedKind struct {
 	name    string
 	permits int
-	open    func(script.Scripter, string, string) script.Lock
+	open    func(script.Sender, string, string) script.Lock
 	token   func(n int) token.Token
 }
 

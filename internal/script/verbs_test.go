@@ -355,7 +355,7 @@ func (m *machine) asks(p *party, ttl time.Duration) {
 		p.token = numbered(p.token.Client(), to, p.weight, p.permits, slices.Index(m.parties, p)+1)
 	}
 	p.asked = true
-	require.Equal(m.t, tokens.Terms{TTL: to, Weight: p.weight, Permits: p.permits},
+	require.Equal(m.t, tokens.Terms{TTL: to, Weight: p.weight, Permits: p.permits, Flags: p.token.Terms().Flags},
 		p.token.Terms(), "%s asks for what it asked first", p.name)
 }
 
@@ -375,6 +375,7 @@ func (m *machine) rest(kept time.Duration, by *party) script.Rest {
 		return script.Rest{}
 	}
 	m.asks(by, 0)
+	by.token = rested(by.token)
 	return script.Rest{Left: kept, By: by.token}
 }
 

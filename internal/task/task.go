@@ -1,6 +1,5 @@
 // Package task knows what a client does at a moment, and when all of it has ended: operations, calls of timers,
-// goroutines, leases, and acquisitions. Outside of package dispatch, no part of the library starts a goroutine but
-// through a Task.
+// goroutines and leases. Outside of package dispatch, no part of the library starts a goroutine but through a Task.
 package task
 
 import (
@@ -26,17 +25,15 @@ type Group struct {
 
 	tasks sync.WaitGroup // grows under mu, or from inside a task
 
-	mu           sync.Mutex
-	closed       bool                   // guarded by mu: no task begins any more
-	busy         int                    // guarded by mu: number of leases, and of tasks but for those that stay
-	leases       map[*Lease]struct{}    // guarded by mu
-	begun        uint64                 // guarded by mu: number of the acquisitions so far
-	acquisitions map[uint64]acquisition // guarded by mu: those that are under way and have not been ended, by their number
+	mu     sync.Mutex
+	closed bool                // guarded by mu: no task begins any more
+	busy   int                 // guarded by mu: number of leases, and of tasks but for those that stay
+	leases map[*Lease]struct{} // guarded by mu
 }
 
 // NewGroup returns a Group without work.
 func NewGroup() *Group {
-	g := &Group{leases: map[*Lease]struct{}{}, acquisitions: map[uint64]acquisition{}, drained: make(chan struct{})}
+	g := &Group{leases: map[*Lease]struct{}{}, drained: make(chan struct{})}
 	g.life, g.end = context.WithCancelCause(context.Background())
 	g.open, g.refuse = context.WithCancelCause(g.life)
 	return g
@@ -88,7 +85,6 @@ func (t Task) Stay(f func(Task)) { t.group.tasks.Go(func() { f(t) }) }
 // Lease is what a group knows of a lease.
 type Lease struct {
 	Lock  string    // the name of its lock
-	Held  bool      // otherwise it was lost, and will be released
 	Began time.Time // leases that are ended together are ended in the order in which they began
 	Token string    // and those that began at once in the order of their tokens
 	End   func()    // ends the lease because the group is closed; called once, unless the lease is dropped before
@@ -107,12 +103,8 @@ func (g *Group) Keep(l *Lease) error {
 	return nil
 }
 
-// Drop ends what Keep began. A further call has no effect. The lease is over: it is not held any more for an
-// acquisition.
+// Drop ends what Keep began. A further call has no effect.
 func (g *Group) Drop(l *Lease) {
-	if g.open.Err() != nil {
-		g.endAcquisitions()
-	}
 	g.mu.Lock()
 	_, kept := g.leases[l]
 	delete(g.leases, l)
@@ -127,63 +119,11 @@ func (g *Group) Held() (n int, name string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for l := range g.leases {
-		if !l.Held {
-			continue
-		}
 		if n++; n == 1 || l.Lock < name { // not any one: a simulation repeats
 			name = l.Lock
 		}
 	}
 	return n, name
-}
-
-// acquisition is an operation that can begin a lease.
-type acquisition struct {
-	held func() bool // whether its caller holds a lease
-	end  context.CancelCauseFunc
-}
-
-// UntilShutdown returns a copy of parent for an acquisition. It also ends when Shutdown is called, or later, when held
-// reports that its caller, who may need a second lock for the work under a first, holds no lease any more. The error is
-// Closed if that is so already. The caller calls cancel.
-func (g *Group) UntilShutdown(parent context.Context, held func() bool) (ctx context.Context, cancel func(),
-	err error) {
-	if g.open.Err() != nil && !held() {
-		return nil, nil, errs.Closed
-	}
-	ctx, end := context.WithCancelCause(parent)
-	g.mu.Lock()
-	g.begun++
-	number := g.begun
-	g.acquisitions[number] = acquisition{held, end}
-	g.mu.Unlock()
-	if g.open.Err() != nil { // endAcquisitions may have been called before this one was there
-		g.endAcquisitions()
-	}
-	return ctx, func() {
-		g.mu.Lock()
-		delete(g.acquisitions, number)
-		g.mu.Unlock()
-		end(nil)
-	}, nil
-}
-
-// endAcquisitions ends those whose callers hold no lease, in the order in which they began. context.AfterFunc would
-// call them in an order that differs from run to run, and a simulation would not repeat.
-func (g *Group) endAcquisitions() {
-	g.mu.Lock()
-	underWay := maps.Clone(g.acquisitions)
-	g.mu.Unlock()
-	for _, number := range slices.Sorted(maps.Keys(underWay)) {
-		a := underWay[number]
-		if a.held() {
-			continue
-		}
-		a.end(context.Cause(g.open))
-		g.mu.Lock()
-		delete(g.acquisitions, number)
-		g.mu.Unlock()
-	}
 }
 
 // Joined returns a copy of parent that also ends when other does. The caller calls cancel.
@@ -213,13 +153,12 @@ func (g *Group) settle() {
 	}
 }
 
-// Shutdown lets no further acquisition begin, but for the holder of a lease, and has those that wait end. It calls
-// closeAll, which calls Close, when no lease is left and no task is under way; or when ctx ends, and then the error
-// says how many leases are held. If ctx ends while closeAll is under way, that goes on in a goroutine. Its caller has
-// to call Close to wait for it. If Close is called meanwhile, the error is Closed. Further calls wait for the same end.
+// Shutdown ends Open. It calls closeAll, which calls Close, when no lease is left and no task is under way; or when ctx
+// ends, and then the error says how many leases are held. If ctx ends while closeAll is under way, that goes on in a
+// goroutine. Its caller has to call Close to wait for it. If Close is called meanwhile, the error is Closed. Further
+// calls wait for the same end.
 func (g *Group) Shutdown(ctx context.Context, closeAll func()) error {
 	g.refuse(errs.StoppedBy(errs.Closed))
-	g.endAcquisitions()
 	g.mu.Lock()
 	g.settle()
 	g.mu.Unlock()
@@ -276,7 +215,6 @@ func (g *Group) End() {
 	g.mu.Unlock()
 
 	g.end(errs.StoppedBy(errs.Closed))
-	g.endAcquisitions()
 	for _, l := range leases {
 		l.End()
 	}

@@ -2,7 +2,6 @@ package task_test
 
 import (
 	"context"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,14 +21,14 @@ func TestGroup_Close(t *testing.T) {
 		if token == "d" {
 			began = began.Add(-1)
 		}
-		require.NoError(t, g.Keep(&task.Lease{Lock: token, Held: token != "a", Began: began, Token: token, End: func() {
+		require.NoError(t, g.Keep(&task.Lease{Lock: token, Began: began, Token: token, End: func() {
 			g.Held() // no mutex is held
 			ended += token
 		}}))
 	}
 	n, name := g.Held()
-	assert.Equal(t, 3, n)
-	assert.Equal(t, "b", name)
+	assert.Equal(t, 4, n)
+	assert.Equal(t, "a", name)
 
 	own, err := g.Begin()
 	require.NoError(t, err)
@@ -49,40 +48,21 @@ func TestGroup_Close(t *testing.T) {
 	assert.Equal(t, errs.Closed, errs.Ended(g.Open()))
 }
 
-// Shutdown ends the acquisitions in the order in which they began, one under a lease when that ends. It closes when
-// nothing is left.
+// Shutdown ends Open at once, and closes the group when no lease and no task is left.
 func TestGroup_Shutdown(t *testing.T) {
 	g := task.NewGroup()
-	lease := &task.Lease{Held: true, End: func() { t.Error("it was dropped") }}
+	lease := &task.Lease{End: func() { t.Error("it was dropped") }}
 	require.NoError(t, g.Keep(lease))
-	var held atomic.Bool
-	held.Store(true)
-	acquire := func(held func() bool) context.Context {
-		ctx, cancel, err := g.UntilShutdown(t.Context(), held)
-		require.NoError(t, err)
-		t.Cleanup(cancel)
-		return ctx
-	}
-	never := func() bool { return false }
-	first, under, other := acquire(never), acquire(held.Load), acquire(never)
-	result := make(chan error)
-	go func() { result <- g.Shutdown(t.Context(), g.Close) }()
-	<-first.Done()
-	<-other.Done()
-	assert.Equal(t, errs.Closed, errs.Ended(other))
-	_, _, err := g.UntilShutdown(t.Context(), never)
-	assert.Equal(t, errs.Closed, err)
-	late := acquire(held.Load)
-	assert.NoError(t, under.Err())
-	assert.NoError(t, late.Err())
-
 	own, err := g.Begin()
 	require.NoError(t, err)
-	held.Store(false)
+	ctx, cancel := task.Joined(t.Context(), g.Open())
+	defer cancel()
+	result := make(chan error)
+	go func() { result <- g.Shutdown(t.Context(), g.Close) }()
+	<-ctx.Done()
+	assert.Equal(t, errs.Closed, errs.Ended(ctx))
 	g.Drop(lease)
 	g.Drop(lease)
-	assert.Equal(t, errs.Closed, errs.Ended(under))
-	assert.Equal(t, errs.Closed, errs.Ended(late))
 	assert.NoError(t, g.Life().Err(), "a task is under way")
 	own.End()
 	assert.NoError(t, <-result)
@@ -99,7 +79,7 @@ func TestGroup_ShutdownFails(t *testing.T) {
 		g := task.NewGroup()
 		ended := 0
 		for _, name := range left {
-			require.NoError(t, g.Keep(&task.Lease{Lock: string(name), Held: true, Token: string(name), End: func() { ended++ }}))
+			require.NoError(t, g.Keep(&task.Lease{Lock: string(name), Token: string(name), End: func() { ended++ }}))
 		}
 		own, err := g.Begin()
 		require.NoError(t, err)

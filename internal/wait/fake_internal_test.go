@@ -108,8 +108,6 @@ func next(texts *[]string) (word string, number int) {
 
 func (*fake) Key() string { return "x" }
 
-func (*fake) MaxLeave() int { return script.MaxHeartbeat }
-
 var errReset = call.WithOrigin(errors.New("connection reset"))
 
 func (f *fake) Acquire(_ context.Context, r script.Request) (reply script.Reply, err error) {

@@ -31,15 +31,14 @@ type queue struct {
 	leaving []leaving                 // guarded by mu: not yet sent
 	sends   bool                      // guarded by mu: a task sends leaving
 
-	refusing     error     // guarded by mu: of the latest request of a queued waiter, if Redis has refused it
-	refusedSince time.Time // guarded by mu: when the first was sent since one that was not
+	failing error     // guarded by mu: of the latest request for queued waiters; nil if it had a reply
+	since   time.Time // guarded by mu: when the first was sent that has failed since one that had a reply
 }
 
 // leaving is a waiter that leaves.
 type leaving struct {
 	script.Leaving
-	until time.Time     // from then on it can neither stand in the queue nor hold the lock
-	over  chan struct{} // closed when it is removed, or given up
+	until time.Time // from then on it can neither stand in the queue nor hold the lock
 }
 
 // maxLeaving is how many waiters of a lock may wait to be removed, while Redis refuses that or is away.
@@ -61,13 +60,6 @@ func (q *queue) exit(n int) {
 	}
 }
 
-// length returns how many waiters are queued.
-func (q *queue) length() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.queued)
-}
-
 // add has heartbeats keep the ticket of a waiter, which a request that was sent then, while that subscription was up,
 // has found queued. A timer that is running is kept, unless the waiter's TTL is so short that it needs an earlier
 // heartbeat.
@@ -76,7 +68,7 @@ func (q *queue) add(w *localWaiter, ticket script.Ticket, sent time.Time, subscr
 	defer q.mu.Unlock()
 	q.queued[w] = struct{}{}
 	w.ticket, w.foundAt, w.subscription = ticket, sent, subscription
-	q.refusing = nil
+	q.failing = nil
 	q.minTTL = min(q.minTTL, w.ttl)
 	if q.timer == nil || q.next.Sub(q.all.env.Clock.Now()) > q.interval() {
 		q.setTimer()
@@ -146,10 +138,7 @@ func (q *queue) due() (due []*localWaiter) {
 // order compares the positions of two waiters. After a loss of data two can have one ticket; Redis then goes by the
 // token. The caller holds their queue's mu.
 func order(a, b *localWaiter) int {
-	if a.ticket != b.ticket {
-		return cmp.Compare(a.ticket, b.ticket)
-	}
-	return cmp.Compare(a.token.Text(), b.token.Text())
+	return cmp.Or(cmp.Compare(a.ticket, b.ticket), cmp.Compare(a.token.Text(), b.token.Text()))
 }
 
 // heartbeatOfAll keeps the tickets of all queued waiters, and tells them what they may have missed.
@@ -187,7 +176,6 @@ func (q *queue) heartbeatOf(ctx context.Context, t task.Task, waiters []*localWa
 		q.heartbeatFailed(ctx, waiters, sent, err)
 		return err
 	}
-	q.served()
 	q.postFound(waiters, reply, sent, subscription)
 	first := slices.Index(reply.States, script.StillQueued)
 	switch {
@@ -205,8 +193,9 @@ func (q *queue) heartbeatFailed(ctx context.Context, waiters []*localWaiter, sen
 	switch {
 	case q.all.env.Tasks.Life().Err() != nil:
 	case call.OriginOf(err) == call.Refused:
-		q.refused(sent, err)
+		q.failed(sent, err)
 	case call.Passes(err):
+		q.failed(sent, err)
 		log.Debug("heartbeat failed; the next one follows", "err", call.OrEnded(ctx, err))
 	default: // their own requests fail in the same way, and say so
 		log.Warn("a heartbeat failed; the next one follows", "err", err)
@@ -216,29 +205,24 @@ func (q *queue) heartbeatFailed(ctx context.Context, waiters []*localWaiter, sen
 	}
 }
 
-// refused notes that Redis has refused a request of queued waiters, which was sent then: none of them is served.
-func (q *queue) refused(sent time.Time, err error) {
-	q.all.env.Calls.Refused(q.lock.Name, err)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.refusing == nil {
-		q.refusedSince = sent
+// failed notes that a request for queued waiters has failed, or was refused: none of them is served.
+func (q *queue) failed(sent time.Time, err error) {
+	if call.OriginOf(err) == call.Refused {
+		q.all.env.Calls.Refused(q.lock.Name, err)
 	}
-	q.refusing = err
-}
-
-// served notes that a heartbeat had a reply.
-func (q *queue) served() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.refusing = nil
+	if q.failing == nil {
+		q.since = sent
+	}
+	q.failing = err
 }
 
-// refusal returns since when Redis refuses what queued waiters send, and the error; nil if it does not.
-func (q *queue) refusal() (since time.Time, err error) {
+// failure returns since when requests for queued waiters have failed, and the latest error; nil if they have replies.
+func (q *queue) failure() (since time.Time, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.refusedSince, q.refusing
+	return q.since, q.failing
 }
 
 // found is the event for a waiter that a heartbeat has found in that state.
@@ -251,6 +235,7 @@ func (q *queue) postFound(waiters []*localWaiter, reply script.HeartbeatReply, s
 	up := q.all.subscriber.up()
 	events := make([]event, len(waiters))
 	q.mu.Lock()
+	q.failing = nil
 	for i, w := range waiters {
 		e := event{kind: found[reply.States[i]], sent: sent, last: reply.Last}
 		switch {
@@ -283,20 +268,19 @@ func (q *queue) postFound(waiters []*localWaiter, reply script.HeartbeatReply, s
 	}
 }
 
-// leave has Redis remove a waiter, and closes over then. The waiter is a user of the queue until then.
-func (q *queue) leave(t task.Task, w script.Leaving, over chan struct{}) {
+// leave removes a waiter, in the background. The waiter is a user of the queue until then.
+func (q *queue) leave(t task.Task, w script.Leaving) {
 	until := q.all.env.Clock.Now().Add(w.Token.TTL() + q.all.env.WaiterTTL + script.QueueKept)
 	q.mu.Lock()
 	sends, full := q.sends, len(q.leaving) == maxLeaving
 	if !full {
-		q.leaving, q.sends = append(q.leaving, leaving{w, until, over}), true
+		q.leaving, q.sends = append(q.leaving, leaving{w, until}), true
 	}
 	q.mu.Unlock()
 	if full {
 		q.all.env.Log.Debug("waiter does not leave, because too many do; its ticket expires", "lock", q.lock.Name, "token",
 			w.Token)
 		q.exit(1)
-		close(over)
 		return
 	}
 	if !sends {
@@ -316,7 +300,7 @@ func (q *queue) nextLeaving() []leaving {
 		q.leaving, q.sends = nil, false
 		return nil
 	}
-	n := min(len(q.leaving), q.lock.MaxLeave())
+	n := min(len(q.leaving), script.MaxLeave)
 	some := q.leaving[:n]
 	q.leaving = q.leaving[n:]
 	return some
@@ -346,7 +330,4 @@ func (q *queue) sendLeave(t task.Task, waiters []leaving) {
 			"waiters", len(tokens), "err", err)
 	}
 	q.exit(len(waiters))
-	for _, w := range waiters {
-		close(w.over)
-	}
 }

@@ -3,6 +3,7 @@ package wait
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -39,31 +40,29 @@ func TestQueue_Heartbeats(t *testing.T) {
 
 // While one request removes waiters, others leave. They share the next requests, and the queue is forgotten at the end.
 func TestQueue_LeaveTogether(t *testing.T) {
-	f := newFake(t)
-	var waiters []*Waiter
-	var left []chan struct{}
-	for i := range 600 {
-		w := f.join(t, "client", Request{TTL: time.Second})
-		if w.known = i == 0; !w.known {
-			w.queue.enter() // as Leave does
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		var waiters []*Waiter
+		for i := range 120 {
+			w := f.join(t, "client", Request{TTL: time.Second})
+			if w.known = i == 0; !w.known {
+				w.queue.enter() // as Leave does
+			}
+			waiters = append(waiters, w)
 		}
-		waiters = append(waiters, w)
-	}
-	f.leaves = func() {
-		f.leaves = nil
+		f.leaves = func() {
+			f.leaves = nil
+			for _, w := range waiters[1:] {
+				w.queue.leave(w.task, script.Leaving{Token: w.token})
+			}
+		}
 		for _, w := range waiters[1:] {
-			left = append(left, make(chan struct{}))
-			w.queue.leave(w.task, script.Leaving{Token: w.token}, left[len(left)-1])
+			w.Close()
 		}
-	}
-	for _, w := range waiters[1:] {
-		w.Close()
-	}
-	waiters[0].Leave()
-	waiters[0].Close()
-	for _, over := range left {
-		<-over
-	}
-	assert.Equal(t, "0 leave of 1, 0 leave of 250, 0 leave of 250, 0 leave of 99", f.happened())
-	assert.Empty(t, f.byLock)
+		waiters[0].Leave()
+		waiters[0].Close()
+		synctest.Wait()
+		assert.Equal(t, "0 leave of 1, 0 leave of 50, 0 leave of 50, 0 leave of 19", f.happened())
+		assert.Empty(t, f.byLock)
+	})
 }

@@ -3,6 +3,7 @@ package wait
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/call"
@@ -28,12 +29,12 @@ type Step struct {
 	Kind  Kind
 	Reply script.Reply // the latest to an acquire: of Queued it is that reply; of Left it names a holder
 
-	Grant Grant // of Granted
+	Grant script.Grant // of Granted
 
 	// Of Left:
 	Err     error     // why; nil if Reply is the reason: Busy, Full or Resized
-	Failure error     // if ctx has ended: why the latest acquire had no reply, or Redis refused it; nil if it had one
-	Failing time.Time // when the first acquire was sent of those that have failed since the latest that did not
+	Failure error     // if ctx has ended: why the latest request for it failed; nil if it had a reply
+	Failing time.Time // when the first was sent of those that have failed since the latest that did not
 }
 
 // Kind is the kind of a Step.
@@ -46,16 +47,6 @@ const (
 	Granted                          // it holds the lock in Redis
 	Left                             // it does not go on
 )
-
-// Grant is the lock as Redis has given it to a waiter.
-type Grant struct {
-	Fence     uint64
-	Sent      time.Time     // when the request was sent after which Redis gave it: it can be trusted from then on
-	Given     time.Duration // for how long
-	Handoff   bool          // by a release, without a further request of the waiter
-	Ambiguous bool          // an acquire of the token may still reach Redis
-	Ticket    script.Ticket // the waiter's; 0: it was never queued
-}
 
 // Waiter is one acquisition, until it is granted the lock or leaves:
 //
@@ -104,13 +95,9 @@ type queuedSince struct {
 	last uint64    // the lock's last number in the reply
 }
 
-const (
-	// notificationDelay is how long after the reply to a heartbeat a notification may still arrive that was sent before
-	// it, on another connection.
-	notificationDelay = 10 * time.Millisecond
-	// grace is how long Leave waits for Redis to remove the waiter.
-	grace = 25 * time.Millisecond
-)
+// notificationDelay is how long after the reply to a heartbeat a notification may still arrive that was sent before it,
+// on another connection.
+const notificationDelay = 10 * time.Millisecond
 
 // Next returns when something happens to the waiter. After Granted, a further call means that the grant is of no use:
 // the waiter sends acquire again. After Left there is no further call.
@@ -148,7 +135,7 @@ func (w *Waiter) acquire(ctx context.Context) {
 		if reply.More {
 			w.all.env.serve(w.task, w.queue.lock)
 		}
-		w.granted(Grant{Fence: reply.Fence, Sent: w.tried.sent, Given: w.token.TTL()})
+		w.granted(script.Grant{Fence: reply.Fence, Sent: w.tried.sent, Given: w.token.TTL()})
 	case script.Queued:
 		w.queued(reply, subscription)
 	case script.Busy:
@@ -170,7 +157,7 @@ func (w *Waiter) failed(ctx context.Context, err error) {
 		return
 	}
 	if isRefused {
-		w.queue.refused(w.tried.sent, err)
+		w.queue.failed(w.tried.sent, err)
 	} else {
 		if w.tried.failure == nil {
 			w.tried.failing = w.tried.sent
@@ -237,7 +224,8 @@ func (w *Waiter) wait(ctx context.Context) {
 	if grant.Fence > w.found.last && !w.found.sent.IsZero() {
 		now := w.all.env.Clock.Now()
 		since := clock.Elapsed(w.found.sent, now)
-		w.granted(Grant{Fence: grant.Fence, Sent: now.Add(-since), Given: grant.Given, Handoff: true})
+		grant.Sent, grant.Handoff = now.Add(-since), true
+		w.granted(grant)
 	}
 }
 
@@ -254,7 +242,7 @@ func (w *Waiter) handle(e event, isNotified bool) {
 		}
 	case holding:
 		if e.sent.After(w.tried.sent) {
-			w.postAfter(notificationDelay, event{kind: notNotified, sent: e.sent, lost: e.lost})
+			w.postAfter(notificationDelay, event{kind: notNotified, lost: e.lost})
 		}
 	case notNotified:
 		if !isNotified {
@@ -279,8 +267,8 @@ func (w *Waiter) notNotified(e event) {
 	}
 }
 
-func (w *Waiter) granted(g Grant) {
-	g.Ambiguous, g.Ticket = w.ambiguous, w.ticket
+func (w *Waiter) granted(g script.Grant) {
+	g.Token, g.Ambiguous = w.token, w.ambiguous
 	w.step.Kind, w.step.Grant = Granted, g
 	w.known, w.waits = true, false
 }
@@ -291,38 +279,32 @@ func (w *Waiter) left(err error) { w.step.Kind, w.step.Err = Left, err }
 // ended ends it because ctx has ended.
 func (w *Waiter) ended(ctx context.Context) {
 	w.left(errs.Ended(ctx))
-	w.step.Failing, w.step.Failure = w.queue.refusal()
-	if w.step.Failure == nil {
-		w.step.Failing, w.step.Failure = w.tried.failing, w.tried.failure
+	since, failure := w.queue.failure()
+	if own := w.tried; own.failure != nil && call.OriginOf(failure) != call.Refused {
+		if failure == nil || own.failing.Before(since) {
+			since = own.failing
+		}
+		failure = own.failure
 	}
+	w.step.Failing, w.step.Failure = since, failure
 }
 
-// Leave has Redis remove a waiter that has Left, or was Granted the lock and no lease began, if Redis may know of it.
-// It waits for that, but for 25 ms at most, so that a caller who looks then finds nothing. It goes on in the
-// background.
+// Leave removes a waiter that has Left, or was Granted the lock and no lease began, if Redis may know of it. That goes
+// on in the background.
 func (w *Waiter) Leave() {
 	if !w.known {
 		return
 	}
-	over := make(chan struct{})
-	leave := func(t task.Task) {
-		w.queue.leave(t, script.Leaving{Token: w.token, Tombstone: w.ambiguous}, over)
-	}
+	leaving := script.Leaving{Token: w.token, Tombstone: w.ambiguous}
 	w.queue.enter() // until it has left
 	if w.abandoned == nil {
-		leave(w.task)
-	} else {
-		w.task.Go(func(t task.Task) {
-			<-w.abandoned.Over // it must not arrive after the leave
-			leave(t)
-		})
+		w.queue.leave(w.task, leaving)
+		return
 	}
-	enough, cancel := w.all.env.Calls.WithTimeout(context.Background(), grace)
-	defer cancel()
-	select {
-	case <-over:
-	case <-enough.Done():
-	}
+	w.task.Go(func(t task.Task) {
+		<-w.abandoned.Over // it must not arrive after the leave
+		w.queue.leave(t, leaving)
+	})
 }
 
 // Close ends what Join has begun: nothing more is told to the waiter.
@@ -343,3 +325,60 @@ func (w *Waiter) stopTimer() {
 		w.timerAt = time.Time{}
 	}
 }
+
+// localWaiter is a waiter as other goroutines see it.
+type localWaiter struct {
+	all   *Waiters
+	queue *queue
+	token token.Token
+	ttl   time.Duration
+
+	// 0 until it was queued; guarded by queue.mu, but the waiter itself, which alone changes it, reads it without
+	ticket       script.Ticket
+	foundAt      time.Time // guarded by queue.mu: when the latest request was sent that found it queued
+	subscription uint64    // guarded by queue.mu: the number of the one that was up then; 0: none was
+
+	signal chan struct{} // holds one value while events is not empty
+	mu     sync.Mutex
+	events []event // guarded by mu: not yet handled
+}
+
+func (w *localWaiter) post(e event) {
+	w.mu.Lock()
+	w.events = append(w.events, e)
+	w.mu.Unlock()
+	select {
+	case w.signal <- struct{}{}:
+	default:
+	}
+}
+
+func (w *localWaiter) take() []event {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	events := w.events
+	w.events = nil
+	return events
+}
+
+// event is what another goroutine tells a waiter.
+type event struct {
+	kind  eventKind
+	grant script.Grant  // notified
+	sent  time.Time     // when the heartbeat was sent that found it
+	last  uint64        // stillQueued: the lock's last number then
+	after time.Duration // acquireLater: after which another request can help
+	lost  uint64        // holding, notNotified: number of the subscription that has lost the notification; 0: none was up
+}
+
+type eventKind int
+
+const (
+	notified     eventKind = iota // it was granted the lock
+	stillQueued                   // a heartbeat found it queued
+	notQueued                     // a heartbeat did not find it queued
+	holding                       // a heartbeat found that it was granted the lock before
+	notNotified                   // and no notification came
+	acquireLater                  // another request can help after some time
+	acquireNow                    // another request can help
+)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -82,22 +83,25 @@ func TestWaiter_Next(t *testing.T) {
 				"120 acquire, 257 acquire, 472 acquire, 687 acquire, 687 Queued, 692 acquire with ticket 4, 710 acquire with ticket 4, 710 Granted 7 since 710"},
 		"ambiguous": {acquires: "ambiguous, full 3", want: "0 acquire, 17 acquire, 17 Left, 17 leave of 1 with a tombstone"},
 	} {
-		f := newFake(t)
-		f.acquires, f.heartbeats, f.end = strings.Split(c.acquires, ", "), strings.Split(c.heartbeats, ", "), at(1500)
-		w := f.join(t, "client", Request{TTL: 10 * time.Second, Try: c.try})
-		for ms, e := range c.events {
-			f.AfterFunc(at(ms).Sub(begin), func() { w.post(e) })
-		}
-		if c.upAt > 0 {
-			f.subscriber.count, f.subscriber.down.since = 0, begin
-			f.AfterFunc(at(c.upAt).Sub(begin), func() { f.subscriber.count, f.subscriber.down = 1, down{} })
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		f.cancel = cancel
-		f.run(waiting{ctx, f, w}, w, c.refuse)
-		w.Close()
-		assert.Equal(t, c.want, f.happened(), name)
-		assert.Empty(t, f.byToken, name)
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake(t)
+			f.acquires, f.heartbeats, f.end = strings.Split(c.acquires, ", "), strings.Split(c.heartbeats, ", "), at(1500)
+			w := f.join(t, "client", Request{TTL: 10 * time.Second, Try: c.try})
+			for ms, e := range c.events {
+				f.AfterFunc(at(ms).Sub(begin), func() { w.post(e) })
+			}
+			if c.upAt > 0 {
+				f.subscriber.count, f.subscriber.down.since = 0, begin
+				f.AfterFunc(at(c.upAt).Sub(begin), func() { f.subscriber.count, f.subscriber.down = 1, down{} })
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			f.cancel = cancel
+			f.run(waiting{ctx, f, w}, w, c.refuse)
+			w.Close()
+			synctest.Wait() // until it has left
+			assert.Equal(t, c.want, f.happened(), name)
+			assert.Empty(t, f.byToken, name)
+		})
 	}
 }
 

@@ -1,12 +1,23 @@
+// Package wait takes an acquisition from its first request until it is granted the lock, or has left the queue.
+//
+// A client has one Waiters. It knows each of its waiters before that sends its first request, because the grant may
+// arrive before the reply. For each lock it sends one heartbeat for all local waiters, and one request at a time for
+// those that leave. One subscription for all locks receives the notifications of handoffs.
+//
+// A Waiter only tells what has happened. Its caller begins the lease and makes the errors that users see.
 package wait
 
 import (
+	"context"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/bounds"
+	"github.com/fairlock/fairlock-go/internal/call"
+	"github.com/fairlock/fairlock-go/internal/clock"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/task"
 	"github.com/fairlock/fairlock-go/token"
@@ -22,21 +33,6 @@ type Waiters struct {
 	mu      sync.Mutex
 	byLock  map[string]*queue            // guarded by mu: by the lock's key
 	byToken map[token.Token]*localWaiter // guarded by mu: those that a grant can be for
-}
-
-// localWaiter is a waiter as its queue sees it.
-type localWaiter struct {
-	inbox
-
-	all   *Waiters
-	queue *queue
-	token token.Token
-	ttl   time.Duration
-
-	// 0 until it was queued; guarded by queue.mu, but the waiter itself, which alone changes it, reads it without
-	ticket       script.Ticket
-	foundAt      time.Time // guarded by queue.mu: when the latest request was sent that found it queued
-	subscription uint64    // guarded by queue.mu: the number of the one that was up then; 0: none was
 }
 
 // New returns the Waiters of a client.
@@ -58,7 +54,7 @@ func (ws *Waiters) Join(t task.Task, l Lock, r Request) *Waiter {
 		ws.byLock[key] = q
 	}
 	q.users++
-	w := &localWaiter{inbox: newInbox(), all: ws, queue: q, token: r.Token, ttl: r.TTL}
+	w := &localWaiter{all: ws, queue: q, token: r.Token, ttl: r.TTL, signal: make(chan struct{}, 1)}
 	ws.byToken[r.Token] = w
 	return &Waiter{localWaiter: w, task: t, request: r}
 }
@@ -109,7 +105,9 @@ func (ws *Waiters) catchUp(t task.Task) {
 // Queued returns how many waiters are queued.
 func (ws *Waiters) Queued() (n int) {
 	for _, q := range ws.queues() {
-		n += q.length()
+		q.mu.Lock()
+		n += len(q.queued)
+		q.mu.Unlock()
 	}
 	return n
 }
@@ -127,3 +125,54 @@ func (ws *Waiters) queues() []*queue {
 
 // CheckSubscription returns an error if the subscription has been down for too long.
 func (ws *Waiters) CheckSubscription() error { return ws.subscriber.check() }
+
+// Env is what the waiters of a client need of it. None of its functions is called under a mutex.
+type Env struct {
+	Tasks     *task.Group
+	Calls     *call.Calls
+	Clock     clock.Clock
+	Log       *slog.Logger
+	WaiterTTL time.Duration
+
+	// Listen subscribes to a channel. It calls up when Redis has confirmed that, and then message for each message, until
+	// the connection breaks or ctx ends. The error has an origin, as that of a request.
+	Listen  func(ctx context.Context, channel string, up func(), message func(string)) error
+	Channel string
+
+	// Subscription is called when the subscription has come up, with nil, or has broken.
+	Subscription func(error)
+}
+
+// after is AfterFunc of the Clock, for the work of a task. Nothing is done once the client is closed.
+func (e *Env) after(d time.Duration, f func(task.Task)) clock.Timer {
+	return e.Clock.AfterFunc(d, func() {
+		if t, err := e.Tasks.Begin(); err == nil {
+			defer t.End()
+			f(t)
+		}
+	})
+}
+
+// serve has Redis go on where a script has reached a bound.
+func (e *Env) serve(t task.Task, l Lock) {
+	t.Go(func(task.Task) {
+		for more := true; more; {
+			more, _ = l.Admit(e.Tasks.Life()) // after an error the heartbeats of the waiters go on
+		}
+	})
+}
+
+// Lock is a lock as its waiters know it: its name, and the requests of a script.Lock that they send.
+type Lock struct {
+	Name string
+	Requests
+}
+
+// Requests has the methods that waiters need of a script.Lock.
+type Requests interface {
+	Key() string
+	Acquire(ctx context.Context, r script.Request) (script.Reply, error)
+	Heartbeat(ctx context.Context, waiterTTL time.Duration, tokens []token.Token) (script.HeartbeatReply, error)
+	Admit(ctx context.Context) (more bool, err error)
+	Leave(ctx context.Context, rest script.Rest, leaving ...script.Leaving) (script.Handoff, error)
+}

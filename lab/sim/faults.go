@@ -10,6 +10,7 @@ import (
 	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/internal/tools/history"
@@ -463,7 +464,7 @@ func (w *world) stray(t target) {
 
 // lock is a lock as an operator has it.
 func (w *world) lock(t target) script.Lock {
-	l, _ := script.Of(w.admin, t.kind, script.DefaultNamespace, t.name)
+	l, _ := script.Of(dispatch.NewDirect(w.admin), t.kind, script.DefaultNamespace, t.name)
 	return l.WithFenceTTL(fenceTTL)
 }
 

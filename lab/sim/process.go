@@ -21,7 +21,6 @@ import (
 
 const (
 	longestHold = 30 * time.Millisecond
-	grace       = 25 * time.Millisecond // that a Lock takes at most after its deadline
 
 	fenceTTL      = 20 * time.Minute // of some clients; not the default
 	otherFenceTTL = 15 * time.Minute // of others
@@ -330,7 +329,7 @@ func (p *process) acquire(worker int, random *rand.Rand) {
 	c.traced.check(p.world, err)
 	if err != nil {
 		c.record(history.Event{Op: history.Failed, Err: err.Error()})
-		if !deadline.IsZero() && p.clock.Now().After(deadline.Add(grace+grain)) {
+		if !deadline.IsZero() && p.clock.Now().After(deadline.Add(grain)) {
 			c.fail("Lock has returned %v after its deadline", p.clock.Now().Sub(deadline))
 		}
 		return

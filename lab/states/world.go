@@ -2,7 +2,6 @@ package states
 
 import (
 	"context"
-	"encoding"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tools/rules"
 	"github.com/fairlock/fairlock-go/token"
@@ -31,7 +31,7 @@ const (
 // Kind is a kind of lock, with three tokens that request it, and two that take leases over.
 type Kind struct {
 	Name       string
-	lock       func(rdb script.Scripter) script.Lock
+	lock       func(rdb script.Sender) script.Lock
 	keys       []string
 	tokens     []token.Token // the last two of them: who resumes, and who has the rest of a minimum hold
 	same       int           // so many of the first tokens are interchangeable
@@ -57,7 +57,7 @@ func Kinds() []*Kind {
 		for _, key := range script.KeysOf(kind, "ns", "name") {
 			k.keys = append(k.keys, key.Name)
 		}
-		k.lock = func(rdb script.Scripter) script.Lock {
+		k.lock = func(rdb script.Sender) script.Lock {
 			l, _ := script.Of(rdb, kind, "ns", "name")
 			return l.WithFenceTTL(fenceTTL)
 		}
@@ -91,8 +91,12 @@ func tokens(weights ...string) (all []token.Token) {
 				fmt.Fprintf(&facts, "%06s", strconv.FormatInt(int64(n), 36))
 			}
 		}
-		t, err := token.Parse(fmt.Sprintf("%c:2.%s%07s0%021dA", 'a'+i, facts.String(),
-			strconv.FormatInt(ttl.Milliseconds(), 36), i))
+		flags := 0
+		if i > requesters { // tokens.Released: the rest of a minimum hold
+			flags = 1
+		}
+		t, err := token.Parse(fmt.Sprintf("%c:2.%s%07s%d%021dA", 'a'+i, facts.String(),
+			strconv.FormatInt(ttl.Milliseconds(), 36), flags, i))
 		if err != nil {
 			panic(err)
 		}
@@ -141,22 +145,12 @@ type request struct {
 // recorder takes the place of a server: it records the one request that is sent.
 type recorder struct{ request }
 
-func (r *recorder) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
-	r.hash, r.keys, r.args = sha, keys, nil
-	for _, a := range args {
-		if m, ok := a.(encoding.BinaryMarshaler); ok {
-			text, _ := m.MarshalBinary()
-			a = string(text)
-		}
+func (r *recorder) Send(_ context.Context, sent dispatch.Request) (any, error) {
+	r.hash, r.keys, r.args = sent.Script.Hash, sent.Keys, nil
+	for _, a := range sent.Args {
 		r.args = append(r.args, fmt.Sprint(a))
 	}
-	cmd := redis.NewCmd(ctx)
-	cmd.SetErr(redis.Nil)
-	return cmd
-}
-
-func (r *recorder) Eval(ctx context.Context, _ string, keys []string, args ...any) *redis.Cmd {
-	return r.EvalSha(ctx, "", keys, args...)
+	return nil, redis.Nil
 }
 
 // requests are all that can be sent in a state: by every token, with every number that it was told.

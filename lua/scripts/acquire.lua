@@ -6,8 +6,9 @@
 --     | queued ticket position last retry_after holder    position: in its line; last: the last number, after everything in
 --       this script; retry_after: for the first of the queue, ms until another request can help, else -1; holder: token of a
 --       holder, or nothing
---     | busy state free why holder    free: ms after which a lease ends, -1 if none does; why: lock (too little is free), key (its
---       key is at its limit) or turn (others come first)
+--     | busy state free why holder    free: ms after which rests of minimum holds have ended that are in the way, -1 if something
+--       else is; why: lock (too little is free), key (its key is at its limit) or turn (others come first); holder: one that is
+--       in the way, or nothing
 --     | full waiters why    waiters, and why: of the lock, or of the key
 --     | resized permits    more permits are requested than a resize has set
 local token, waiter_ttl, max_waiters, ticket, max_line = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
@@ -51,8 +52,10 @@ if given then return 'granted ' .. given .. ' ' .. state end
 local rank = queued_as and call('ZRANK', queue, token) -- false: it is new, or was dropped
 local others = rank or waiting
 local place = waiter_ttl > 0 and (position(token, rank and queued_as) or others + 1)
+local free, by = -1, holder()
+if waiter_ttl == 0 and waiting == 0 and state ~= 'more' then free, by = free_after(token) end
 local refusal = not rank and too_large(token) and 'resized ' .. resized_to
-  or waiter_ttl == 0 and 'busy ' .. state .. ' ' .. next_end() .. ' ' .. why .. ' ' .. holder()
+  or waiter_ttl == 0 and 'busy ' .. state .. ' ' .. free .. ' ' .. why .. ' ' .. by
   or not rank and max_waiters > 0 and others >= max_waiters and 'full ' .. others .. ' lock'
   or not rank and max_line > 0 and place > max_line and 'full ' .. place - 1 .. ' key'
 if refusal then

@@ -11,6 +11,9 @@ local function share_of(token) return math.max(tonumber(string.sub(token, -44, -
 local function limit_of(token) return tonumber(string.sub(token, -50, -45), 36) or 0 end -- of its key; 0: none
 local function key_in(token) return string.sub(string.match(token, '^.*:2%.(.*)$') or '', 1, -51) end
 
+-- is_rest reports whether a token holds a lock for the rest of a minimum hold only, after an Unlock.
+local function is_rest(token) return (tonumber(string.sub(token, -23, -23), 36) or 0) % 2 == 1 end
+
 -- read_time reads the server's clock, once.
 local function read_time()
   if now then return end

@@ -4,12 +4,12 @@
 -- ARGV
 -- reply deleted
 redis.call('TIME')
-redis.call('DEL', KEYS[1]) -- first: without that right, the key would stay
+redis.call('SET', KEYS[1], 1, 'XX') -- the first write, which a full server refuses; it writes nothing
+redis.call('DEL', KEYS[1]) -- before what creates the key, which would stay without that right
 redis.call('GET', KEYS[1])
 redis.call('EXISTS', KEYS[1])
 redis.call('PTTL', KEYS[1])
 redis.call('PEXPIRE', KEYS[1], 1)
-redis.call('SET', KEYS[1], 1, 'XX')
 redis.call('ZADD', KEYS[1], 'XX', 0, 1)
 redis.call('ZREM', KEYS[1], 1)
 redis.call('ZRANGE', KEYS[1], 0, 0)

@@ -13,7 +13,7 @@ async function refresh() {
 			lost.hidden = true;
 		} catch {
 			lost.hidden = false;
-			document.getElementById('live').classList.add('old');
+			document.getElementById('live').classList.add('old', 'lost');
 		}
 	}
 	setTimeout(refresh, every);

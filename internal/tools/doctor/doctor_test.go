@@ -112,14 +112,14 @@ func TestRun_WithTheLeastRights(t *testing.T) {
 	r := examine(t.Context(), login(t, s, "~*", "&*", "+@all", "-eval", "-evalsha"), quiet)
 	assert.Equal(t, "the user lacks +eval +evalsha", found(r, "rights").Found)
 	assert.Equal(t, "ACL SETUSER somebody +eval +evalsha", found(r, "rights").Paste)
-	assert.Contains(t, found(r, "locks").Found, "this user lacks +evalsha")
-	assert.Equal(t, []string{"rights", "locks"}, with(r, Problem))
+	assert.Contains(t, found(r, "trial lock").Found, "this user lacks +evalsha")
+	assert.Equal(t, []string{"rights", "trial lock"}, with(r, Problem))
 	for _, lacking := range []string{"+publish", "+subscribe", "&fairlock:notify:*"} {
 		rules := slices.DeleteFunc(least(), func(rule string) bool { return rule == lacking })
 		r := examine(t.Context(), login(t, s, rules...), quiet)
-		assert.Equal(t, Warning, found(r, "locks").Result, lacking)
-		assert.Contains(t, found(r, "locks").Found, "no notification came")
-		assert.Equal(t, "see what the check of rights says", found(r, "locks").Advice)
+		assert.Equal(t, Warning, found(r, "trial lock").Result, lacking)
+		assert.Contains(t, found(r, "trial lock").Found, "no notification came")
+		assert.Equal(t, "see what the check of rights says", found(r, "trial lock").Advice)
 	}
 	assert.Zero(t, s.Client().DBSize(t.Context()).Val())
 }
@@ -136,7 +136,7 @@ func TestRun_ForOperators(t *testing.T) {
 		r := Run(t.Context(), login(t, s, rules...), o)
 		assert.Empty(t, append(with(r, Problem), with(r, Warning)...), purpose)
 		assert.Equal(t, OK, found(r, "rights").Result)
-		assert.Equal(t, is(Unchecked, "an operator need not lock").Found, found(r, "locks").Found)
+		assert.Equal(t, is(Unchecked, "an operator need not lock").Found, found(r, "trial lock").Found)
 		for i, rule := range rules {
 			lacking := slices.Concat(rules[:i], rules[i+1:])
 			f, err := (&server{Options: o, rdb: login(t, s, lacking...), facts: told, name: "x"}).rights(t.Context())
@@ -200,14 +200,14 @@ func TestRun_Refusals(t *testing.T) {
 		"--rename-command", "CONFIG", "", "--rename-command", "HELLO", "")
 	rdb := s.Client()
 	r := examine(t.Context(), rdb, quiet)
-	assert.Equal(t, []string{"rights", "locks"}, with(r, Problem))
+	assert.Equal(t, []string{"rights", "trial lock"}, with(r, Problem))
 	assert.Regexp(t, `^the server refuses evalsha \(ERR unknown command .*\), zcount \(ERR unknown command .*\)$`,
 		found(r, "rights").Found)
 	assert.Contains(t, found(r, "rights").Advice, "service")
 	f := found(examine(t.Context(), login(t, s, "~*", "allchannels", "+@all", "-zadd"), quiet), "rights")
 	assert.Regexp(t, `^the server refuses evalsha .*; the user lacks \+zadd$`, f.Found)
 	assert.False(t, f.Own)
-	assert.Regexp(t, "unknown command .evalsha.", found(r, "locks").Found)
+	assert.Regexp(t, "unknown command .evalsha.", found(r, "trial lock").Found)
 	assert.Equal(t, []string{"expiry"}, with(r, Unchecked), "INFO tells the rest")
 	assert.Equal(t, Warning, found(r, "persistence").Result)
 	assert.Empty(t, found(r, "persistence").Paste, "nobody may call CONFIG")
@@ -218,7 +218,7 @@ func TestRun_Refusals(t *testing.T) {
 	r = examine(t.Context(), redistest.Start(t, "--replicaof", "127.0.0.1", "1").Client(), quiet)
 	assert.Equal(t, []string{"role"}, with(r, Problem), "and not rights: a replica refuses for another reason")
 	assert.Contains(t, found(r, "role").Found, "127.0.0.1:1")
-	assert.Equal(t, "no lock is tried on a replica", found(r, "locks").Found)
+	assert.Equal(t, "no lock is tried on a replica", found(r, "trial lock").Found)
 }
 
 // What refuses every write, and a Sentinel, are called what they are, and are no lack of rights.
@@ -236,8 +236,8 @@ func TestRun_SaysWhatIs(t *testing.T) {
 	began := time.Now()
 	r := examine(t.Context(), full.Client(), quiet)
 	assert.Less(t, time.Since(began), exercising, "it does not wait for what cannot be")
-	assert.Equal(t, []string{"locks", "persistence"}, with(r, Problem))
-	assert.Contains(t, found(r, "locks").Found, "no lock can be acquired now: MISCONF")
+	assert.Equal(t, []string{"trial lock", "persistence"}, with(r, Problem))
+	assert.Contains(t, found(r, "trial lock").Found, "no lock can be acquired now: MISCONF")
 	assert.Contains(t, found(r, "persistence").Found, "refuses to write (MISCONF)")
 	assert.Contains(t, found(r, "persistence").Advice, "disk")
 	enter(t, full.Client(), r)
@@ -245,15 +245,15 @@ func TestRun_SaysWhatIs(t *testing.T) {
 		rules := strings.Fields(RightsIn("fairlock", false)[1].ACL)[7:]
 		r = Run(t.Context(), login(t, full, rules...), Options{Namespace: "fairlock", For: Look,
 			Progress: func(string, string) {}})
-		assert.Equal(t, []string{"locks", "persistence"}, with(r, Problem), "also for who may only look")
-		assert.Contains(t, found(r, "locks").Found, "no lock can be acquired now: MISCONF")
+		assert.Equal(t, []string{"trial lock", "persistence"}, with(r, Problem), "also for who may only look")
+		assert.Contains(t, found(r, "trial lock").Found, "no lock can be acquired now: MISCONF")
 	}
 
 	// no node has slots; on a socket, its bus would have a fixed port
 	down := redistest.StartTCP(t, "--cluster-enabled", "yes").Client()
 	r = examine(t.Context(), down, quiet)
-	assert.Equal(t, []string{"cluster", "locks"}, with(r, Problem))
-	assert.Contains(t, found(r, "locks").Found, "CLUSTERDOWN")
+	assert.Equal(t, []string{"cluster", "trial lock"}, with(r, Problem))
+	assert.Contains(t, found(r, "trial lock").Found, "CLUSTERDOWN")
 
 	r = examine(t.Context(), redis.NewClient(&redis.Options{Addr: redistest.StartSentinels(t,
 		0).Options().SentinelAddrs[0]}), quiet)
@@ -308,7 +308,7 @@ func TestRun_Ends(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	r = examine(ctx, s.Client(), func(check string) {
-		if check == "locks" {
+		if check == "trial lock" {
 			cancel()
 		}
 	})

@@ -135,7 +135,7 @@ func version(f facts) Finding {
 	for _, other := range []string{"dragonfly", "keydb"} {
 		if v := f.told[other+"_version"]; v != "" {
 			return is(Warning, "%s %s; fairlock is tested on Redis and Valkey", other, v).
-				advise("rely on the check of locks; docs/compatibility.md has the servers on which the tests have run", "")
+				advise("rely on the trial lock; docs/compatibility.md has the servers on which the tests have run", "")
 		}
 	}
 	switch {

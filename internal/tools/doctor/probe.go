@@ -55,7 +55,7 @@ func brief(d time.Duration) time.Duration {
 	return d.Round(time.Microsecond)
 }
 
-// slow looks for commands that held up every lock. No script of ours takes so long on a server that is well.
+// slow looks for commands that held up every lock. No script of ours normally takes so long.
 func (s *server) slow(ctx context.Context) (Finding, error) {
 	const most = 128 // entries, which is what Redis keeps by default
 	var entries []redis.SlowLog
@@ -90,7 +90,7 @@ func slowest(entries []redis.SlowLog) Finding {
 		brief(slowest.Duration), which)
 	if ours {
 		return f.advise(
-			"that script takes far less on a server that is well: look at what slows the server down, such as swap, a fork, "+
+			"that script normally takes less than 1 ms: look at what slows the server down, such as swap, a fork, "+
 				"or a CPU that it shares", "LATENCY DOCTOR")
 	}
 	return f

@@ -61,6 +61,11 @@ func (r *Report) add(check, server string, f Finding) {
 	r.Checks = append(r.Checks, f)
 }
 
+// Away reports whether no server could be asked anything.
+func (r Report) Away() bool {
+	return len(r.Checks) == 1 && r.Checks[0].Check == checks[0].name && r.Checks[0].Result == Problem
+}
+
 // Servers are the reports on each server.
 func (r Report) Servers() (all []Report) {
 	for i, f := range r.Checks {

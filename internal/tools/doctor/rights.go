@@ -21,7 +21,7 @@ import (
 // nothing. KEY is a key that does not exist. Redis looks at a user's rights before it looks at the arguments.
 const (
 	uses = `
-eval return 1 KEY; evalsha 0000 1 KEY; time; exists KEY; get KEY; set KEY x xx px 1; del KEY; type KEY; pttl KEY;
+eval return 1 KEY; evalsha 0000 1 KEY; time; exists KEY; get KEY; set KEY x xx px 1; del KEY; pttl KEY;
 pexpire KEY 1; zadd KEY xx 0 x; zrem KEY x; unlink KEY; zrange KEY 0 0; zrank KEY x; zscore KEY x; zmscore KEY x;
 zcard KEY; zcount KEY 0 0; zrangebyscore KEY 0 0; zrangebylex KEY - -; zlexcount KEY - -; hget KEY x;
 hset KEY x 1 x; hdel KEY x; hlen KEY; hscan KEY 0; hincrby KEY x x;
@@ -59,7 +59,7 @@ func PurposeOf(command string) Purpose {
 }
 
 // spare are those without which locks work, if less well.
-var spare = []string{"+type", "+publish", "+subscribe"}
+var spare = []string{"+publish", "+subscribe"}
 
 // Rights is a command for redis-cli that makes a user with the least rights for something.
 type Rights struct {
@@ -95,7 +95,7 @@ type needs struct {
 // right to a command that writes, a script cannot write either.
 func needsOf(purpose Purpose, namespace string, before7 bool) needs {
 	const (
-		reads  = "time get type pttl zrange zscore zcard zcount zrangebyscore zrangebylex zlexcount hget scan"
+		reads  = "time get pttl zrange zscore zcard zcount zrangebyscore zrangebylex zlexcount hget scan"
 		writes = "eval evalsha exists set del pexpire zadd zrem hset hdel hlen hscan zmscore hincrby unlink publish "
 	)
 	keys, channels := patterns(namespace)
@@ -235,7 +235,7 @@ func (s *server) rightsFinding(result Result, lacks, perhaps, refused []string) 
 		f.Paste = "ACL SETUSER " + s.user() + " " + strings.Join(lacks, " ")
 		text := "the user lacks " + strings.Join(lacks, " ")
 		if len(perhaps) > 0 {
-			text += ", and perhaps " + strings.Join(perhaps, " ") + ": Redis tells that only who may call these commands"
+			text += ", and perhaps " + strings.Join(perhaps, " ") + ": Redis reveals that only to users with these commands"
 		}
 		found = append(found, text)
 		if s.For == Use {

@@ -32,7 +32,7 @@ var checks = []check{
 	{"role", told(role), "connect to the primary, or by Sentinel; see help connection", ""},
 	{"cluster", (*server).cluster, "look at its nodes, and at which slots nobody serves", "CLUSTER INFO"},
 	{"rights", (*server).rights, "give the user what it lacks", ""},
-	{"locks", (*server).locks, "see what the other checks say", ""},
+	{"trial lock", (*server).locks, "see what the other checks say", ""},
 	{"eviction", told(eviction), "set it, and the same in redis.conf", "CONFIG SET maxmemory-policy noeviction"},
 	{"memory", told(memory), "raise maxmemory, or find out what fills it: a full server refuses locks (OOM)",
 		"MEMORY STATS"},
@@ -84,6 +84,10 @@ func Unreachable(o Options, err error) Report {
 var cures = []struct{ words, advice string }{
 	{"WRONGPASS", "look at the user's name and password"},
 	{"NOAUTH", "give a user and a password; see help connection"},
+	{"DENIED",
+		"set a password on the server, or bind it to an address that only your own hosts reach, and end its protected mode"},
+	{"max number of clients", "find out who holds connections (CLIENT LIST), or raise maxclients"},
+	{"DB index", "look at the number of the database, which ends the URL"},
 	{"cluster support disabled", "it is no cluster: leave cluster and addr out of the URL"},
 	{"cluster", "the user of a cluster needs +cluster|slots; see help connection"},
 	{"all sentinels", "look at the Sentinels' addresses and the name of the master"},
@@ -98,6 +102,9 @@ var cures = []struct{ words, advice string }{
 func cure(err error) string {
 	for _, c := range cures {
 		if strings.Contains(err.Error(), c.words) {
+			if c.words == "" && inspect.Refused(err) {
+				return "it has replied so; its documentation and its log say why"
+			}
 			return c.advice
 		}
 	}
@@ -170,7 +177,7 @@ func (s *server) check(ctx context.Context, r *Report) {
 			switch {
 			case err == nil:
 				f = made
-			case inspect.Refused(err):
+			case inspect.Refused(err) && c.name != checks[0].name:
 				f = is(Unchecked, "%s", inspect.Cause(err))
 			case ctx.Err() == nil:
 				f, gone = broken(err), true
@@ -192,6 +199,7 @@ func (s *server) check(ctx context.Context, r *Report) {
 
 func (s *server) reachable(ctx context.Context) (v Finding, err error) {
 	s.facts, err = s.gather(ctx)
+	err = inspect.Said(ctx, s.rdb, err)
 	return is(OK, "it answers"), err
 }
 

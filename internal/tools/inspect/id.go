@@ -122,23 +122,35 @@ func lacking(err error) string {
 	case lacksKeys.MatchString(text):
 		return "the keys of the namespace"
 	case lacksOne.MatchString(text):
-		return cmp.Or(commandsIn(err, reply), "a command that the scripts run")
+		return cmp.Or(commandsIn(reply), "a command that the scripts run")
 	}
 	return ""
 }
 
 // commandsIn are the commands in the line of a script that a server has refused: before version 7.4, Redis does not
-// name the one that it refuses, but the library puts the line behind the reply. "" if there is no line.
-func commandsIn(err error, reply redis.Error) string {
+// name the one that it refuses, but it names the script and the line. "" if it is no script of this version.
+func commandsIn(reply redis.Error) string {
+	m := refusedLine.FindStringSubmatch(reply.Error())
+	if m == nil {
+		return ""
+	}
+	lines := strings.Split(script.Texts()[m[1]+m[3]], "\n")
+	n, _ := strconv.Atoi(m[2] + m[4])
+	if n < 1 || n > len(lines) {
+		return ""
+	}
 	var rules []string
-	_, line, _ := strings.Cut(err.Error(), reply.Error())
-	for _, m := range called.FindAllStringSubmatch(line, -1) {
+	for _, m := range called.FindAllStringSubmatch(lines[n-1], -1) {
 		if rule := "+" + strings.ToLower(m[1]); !slices.Contains(rules, rule) {
 			rules = append(rules, rule)
 		}
 	}
 	return strings.Join(rules, " or ")
 }
+
+// refusedLine finds the script and the line in an error of Redis 7, and of Redis 6.2.
+var refusedLine = regexp.MustCompile(`script: ([0-9a-f]{40}), on @user_script:(\d+)|` +
+	`call to f_([0-9a-f]{40})\): @user_script:(\d+)`)
 
 var called = regexp.MustCompile(`call\('(\w+)'`)
 

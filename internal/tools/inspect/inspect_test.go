@@ -133,7 +133,7 @@ func TestServer_Read(t *testing.T) {
 		mutex, sem, rw, other := locks[0], locks[1], locks[2], locks[8]
 		require.Equal(t, []any{"a", 2, 1}, []any{mutex.Holder().Client, mutex.Waiting, len(mutex.Waiters)}, "the limit")
 		require.Equal(t, []int{2, 5}, []int{sem.Used, sem.Permits})
-		require.ErrorContains(t, rw.Err, "rw:holders")
+		require.ErrorContains(t, rw.Err, "{x}:rw:*")
 		var layout *token.LayoutError
 		require.ErrorAs(t, other.Err, &layout)
 		for i, l := range locks {
@@ -333,18 +333,32 @@ func TestMessage(t *testing.T) {
 // A right that a user lacks in a script is named by the line of the script, if Redis does not name it. One cause is one
 // text.
 func TestCause(t *testing.T) {
-	const in70 = "ERR The user executing the script can't run this command or subcommand script: 0123, on @user_script:3."
-	for text, line := range map[string]string{
-		"this user lacks +zrange":                        "local found = limit > 0 and call('ZRANGE', queue, 0, limit - 1)",
-		"this user lacks +exists or +hlen":               "if call('EXISTS', queue) == 0 and call('HLEN', holders) == 4 and call('EXISTS', lines) == 0 then",
-		"this user lacks a command that the scripts run": "settle(key)",
-	} {
-		err := fmt.Errorf("keys %q: %w (%s)", "call('GET', x)", reply(in70), line)
-		require.Equal(t, text, Cause(err))
-		require.Equal(t, "none of 2 locks could be read: "+text, Unread([]Lock{{ID: ID{fairlock.KindMutex, "a"}, Err: err},
-			{ID: ID{fairlock.KindMutex, "b"}, Err: err}}).Error())
+	const in70, in62 = "ERR The user executing the script can't run this command or subcommand script: %s, on @user_script:%d.",
+		"ERR Error running script (call to f_%s): @user_script:%d: @user_script: 1: The user executing the script can't " +
+			"run this command or subcommand"
+	for hash, script := range script.Texts() {
+		n := 0
+		for line := range strings.Lines(script) {
+			n++
+			var text string
+			switch {
+			case strings.Contains(line, "call('ZRANGE', queue, 0"):
+				text = "this user lacks +zrange"
+			case !strings.Contains(line, "call("):
+				text = "this user lacks a command that the scripts run"
+			default:
+				continue
+			}
+			for _, form := range []string{in70, in62} {
+				err := fmt.Errorf("keys %q: %w", "call('GET', x)", reply(fmt.Sprintf(form, hash, n)))
+				require.Equal(t, text, Cause(err), line)
+				require.Equal(t, "none of 2 locks could be read: "+text, Unread([]Lock{
+					{ID: ID{fairlock.KindMutex, "a"}, Err: err}, {ID: ID{fairlock.KindMutex, "b"}, Err: err},
+				}).Error())
+			}
+		}
 	}
-	require.Equal(t, "this user lacks a command that the scripts run", Cause(reply(in70)))
+	require.Equal(t, "this user lacks a command that the scripts run", Cause(reply(fmt.Sprintf(in70, "0123", 3))))
 	require.Equal(t, "this user lacks +hget", Cause(reply(
 		"ERR ACL failure in script: User x has no permissions to run the 'hget' command script: 0123, on @user_script:3.")))
 }
@@ -381,4 +395,22 @@ func TestAddCause(t *testing.T) {
 		}
 		require.Equal(t, c.want, causes)
 	}
+}
+
+// The order by the oldest wait does not depend on when each lock was read.
+func TestByWait(t *testing.T) {
+	at := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+	read := func(name string, late, wait time.Duration) Lock {
+		return Lock{ID: ID{Name: name}, State: admin.State{At: at.Add(late), OldestWait: wait}}
+	}
+	all := []Lock{
+		read("none", 0, 0), read("unknown", 0, -1), read("later", 9*time.Millisecond, 1005*time.Millisecond),
+		read("first", 0, time.Second),
+	}
+	slices.SortStableFunc(all, ByWait)
+	var names []string
+	for _, l := range all {
+		names = append(names, l.Name)
+	}
+	require.Equal(t, []string{"first", "later", "none", "unknown"}, names)
 }

@@ -75,17 +75,23 @@ func (s *Server) NoLocks(namespaces []string, err error) string {
 	return text
 }
 
-// Used are the locks that are in use by the names of their keys. If the error is not nil, there may be others.
-func (s *Server) Used(ctx context.Context) ([]ID, error) {
-	seen := map[ID]bool{}
-	err := s.guess(ctx, keyspace.Pattern(s.Namespace, ""), func(keys []string) {
+// Used are the locks that are in use by the names of their keys, and the other namespaces in which one with that name
+// is. If the error is not nil, there may be others.
+func (s *Server) Used(ctx context.Context, name string) (used []ID, elsewhere []string, err error) {
+	seen, namespaces := map[ID]bool{}, map[string]bool{}
+	err = s.guess(ctx, keyspace.Everywhere, func(keys []string) {
 		for _, text := range keys {
-			if key, ours := keyspace.Parse(s.Namespace, text); ours && key.Shows() {
+			namespace, _, _ := strings.Cut(text, ":{")
+			switch key, ours := keyspace.Parse(namespace, text); {
+			case !ours || !key.Shows():
+			case namespace == s.Namespace:
 				seen[idOf(key)] = true
+			case key.Name == name:
+				namespaces[namespace] = true
 			}
 		}
 	})
-	return slices.SortedFunc(maps.Keys(seen), ID.Compare), err
+	return slices.SortedFunc(maps.Keys(seen), ID.Compare), slices.Sorted(maps.Keys(namespaces)), err
 }
 
 // Meant are those of the locks in use that may be meant by one that nobody uses: others of its name, and unless it was

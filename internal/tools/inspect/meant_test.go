@@ -76,9 +76,13 @@ func TestServer_NoLocks(t *testing.T) {
 		for _, namespace := range []string{"a", "billing", "shop live", "shops"} {
 			m.Mutex("x").In(namespace).HoldAs("web-1")
 		}
-		used, err := s.Used(t.Context())
+		used, elsewhere, err := s.Used(t.Context(), "x")
 		require.NoError(t, err)
 		require.Empty(t, used)
+		require.Equal(t, []string{"a", "billing", "shop live", "shops"}, elsewhere)
+		_, elsewhere, err = s.Used(t.Context(), "y")
+		require.NoError(t, err)
+		require.Empty(t, elsewhere)
 		require.Empty(t, says("billing"))
 		require.Equal(t, `no locks in this namespace; namespaces with locks: shops, "shop live", a, billing`, says("Shops "))
 		for i := range 20 {
@@ -87,7 +91,7 @@ func TestServer_NoLocks(t *testing.T) {
 		require.Regexp(t, `: "shop live", shops, .* and 14 more$`, says("shop liv"))
 
 		link.Hang()
-		_, err = s.Used(t.Context())
+		_, _, err = s.Used(t.Context(), "x")
 		require.EqualError(t, err, "not finished within 3s")
 		require.Equal(t, "names like it could not be searched: not finished within 3s", NotSearched(err))
 		require.Empty(t, says("shop"), "nobody knows")

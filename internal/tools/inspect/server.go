@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -73,6 +74,18 @@ func ByHeld(a, b Lock) int {
 	return cmp.Compare(since(a), since(b))
 }
 
+// ByWait orders locks: first the one whose oldest wait began first, last those for which nobody waits. Each was read at
+// a time of its own, so OldestWait would not do.
+func ByWait(a, b Lock) int {
+	since := func(l Lock) int64 {
+		if l.OldestWait <= 0 {
+			return math.MaxInt64
+		}
+		return l.At.Add(-l.OldestWait).UnixMicro()
+	}
+	return cmp.Compare(since(a), since(b))
+}
+
 // longestHeld orders holders: first the one that has held the lock longest, last those that have released it. The order
 // of two does not change with time.
 func longestHeld(a, b admin.Holder) int {
@@ -122,15 +135,15 @@ func (l Lock) Unlisted() int {
 	return max(n, 0)
 }
 
-// OthersBring follows the number of permits in a text, and says which other numbers are in use; "" if none is.
-func (l Lock) OthersBring() string {
+// OtherLimits are the other numbers of permits that are in use: "3", or "3 to 5"; "" if there are none.
+func (l Lock) OtherLimits() string {
 	switch n := len(l.Others); n {
 	case 0:
 		return ""
 	case 1:
-		return fmt.Sprintf(", others bring %d", l.Others[0])
+		return strconv.Itoa(l.Others[0])
 	default:
-		return fmt.Sprintf(", others bring %d to %d", l.Others[0], l.Others[n-1])
+		return fmt.Sprintf("%d to %d", l.Others[0], l.Others[n-1])
 	}
 }
 

@@ -430,9 +430,13 @@ func (s *Step) replyToAcquire() string {
 			s.told(3) == int64(after.Last) &&
 			(s.told(4) == 0 || near(s.told(4)*Millisecond, end*Millisecond)) && s.holder(5) && s.number(2) > 0
 	case "busy":
-		end := after.nextEnd()
+		free, by := int64(-1), ""
+		if len(after.Waiters) == 0 && s.word(1) != "more" {
+			free, by = after.freeAfter(token)
+		}
+		named := by == s.word(4) || by == "" && (after.Holder(s.word(4)) != nil || s.holder(4))
 		// next says why
-		ok = h == nil && (s.number(2) == 0 && near(s.told(2)*Millisecond, end*Millisecond) && s.holder(4) || s.refuses(token))
+		ok = h == nil && (s.number(2) == 0 && near(s.told(2)*Millisecond, free*Millisecond) && named || s.refuses(token))
 	case "full":
 		n := map[string]int{"lock": len(after.Waiters), "key": s.others(len(after.Waiters))}[s.word(2)]
 		most := map[string]int64{"lock": s.number(3), "key": s.number(5)}[s.word(2)]

@@ -314,6 +314,33 @@ func (s *State) nextEnd() int64 {
 	return max(end-s.Now, 0)/Millisecond + 1
 }
 
+// freeAfter is after how many ms enough rests of minimum holds have ended for the token, among the 200 holders whose
+// leases end first, and the last one of these rests; -1 and "": that alone is not enough.
+func (s *State) freeAfter(token string) (ms int64, by string) {
+	wants, used, ofKey := Terms(token), s.Used(), 0
+	for _, h := range s.Holders {
+		if Terms(h.Token).Key == wants.Key {
+			ofKey += Terms(h.Token).Weight
+		}
+	}
+	inOrder := slices.SortedFunc(slices.Values(s.Holders),
+		func(a, b Holder) int { return cmp.Compare(a.Expires, b.Expires) })
+	for _, h := range inOrder[:min(len(inOrder), 200)] {
+		terms := Terms(h.Token)
+		if terms.Flags&tokens.Released == 0 {
+			continue
+		}
+		used -= terms.Weight
+		if terms.Key == wants.Key {
+			ofKey -= terms.Weight
+		}
+		if used+wants.Weight <= s.permits(token) && (wants.KeyLimit == 0 || ofKey+wants.Weight <= wants.KeyLimit) {
+			return (h.Expires-s.Now)/Millisecond + 1, h.Token
+		}
+	}
+	return -1, ""
+}
+
 // head is the token of the first waiter; "" if there is none.
 func (s *State) head() string {
 	if len(s.Waiters) == 0 {

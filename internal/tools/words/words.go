@@ -45,12 +45,13 @@ const (
 	writer     = "writer"
 	reader     = "reader"
 
+	granted    = "granted"
+	renewed    = "renewed"
 	alive      = "alive"
 	candidate  = "candidate"
 	silent     = "silent"
 	expired    = "expired"
 	dropped    = "dropped by the next requests"
-	notRenewed = "not renewed yet"
 	missed     = "missed"
 	noneMissed = "none missed"
 	atLeast    = "≥"
@@ -82,6 +83,27 @@ func Meant(locks []inspect.ID) string {
 		names[i] = id.String()
 	}
 	return DidYouMean + " " + strings.Join(names, ", ") + "?"
+}
+
+// Elsewhere says in which other namespaces a lock of a name is in use that is not in this one; "" if in none.
+func Elsewhere(namespaces []string) string {
+	if len(namespaces) == 0 {
+		return ""
+	}
+	names := make([]string, len(namespaces))
+	for i, name := range namespaces {
+		names[i] = inspect.Plain(name)
+	}
+	return "a lock of that name is in use in namespace " + list(names)
+}
+
+// NothingAlike is said of a name that nobody uses if no lock in use has a name like it.
+func NothingAlike() string { return "no lock in use has a name like it" }
+
+// Crossing says that a lock and another one are held and waited for crosswise.
+func Crossing(l inspect.Lock, c inspect.Crossing) string {
+	return fmt.Sprintf("%s holds it and waits for %s; %s holds that and waits for %s. If one task of each does both, "+
+		"neither goes on: a deadlock.", c.Holder, c.ID, c.Other, l.ID)
 }
 
 // Who is the name of a holder or a waiter: the client of its token.
@@ -118,13 +140,10 @@ func LongestHeld(l inspect.Lock) string {
 	return Unknown
 }
 
-// Left is what is left of a lease.
+// Left is what is left of a lease, or of a minimum hold.
 func Left(h admin.Holder) string {
-	switch {
-	case h.TTL < 0:
+	if h.TTL < 0 {
 		return neverEnds
-	case h.Released:
-		return None
 	}
 	return inspect.Span(h.TTL)
 }
@@ -133,13 +152,29 @@ func Left(h admin.Holder) string {
 // at the earliest. Two readings of one moment differ by less.
 const settled = 100 * time.Millisecond
 
-// granted reports whether a lease was granted and not renewed since, so nobody knows yet whether its holder lives.
-func granted(h admin.Holder) bool {
+// unrenewed reports whether a lease was granted and not renewed since, so nobody knows yet whether its holder lives.
+func unrenewed(h admin.Holder) bool {
 	return h.Fence > 0 && h.Renewed >= 0 && h.Renewed > h.Age-settled
 }
 
-// State says in a word or two whether a holder is alive.
-func State(h admin.Holder) Phrase {
+// Renewed says when a lease was renewed or granted. Whether its holder lives shows at its next renewal, and with a long
+// TTL that is minutes later: nothing more is said before.
+func Renewed(h admin.Holder) Phrase {
+	p := renewedBriefly(h)
+	switch {
+	case h.Released:
+		p.Text += ", " + free + " in " + inspect.Span(h.TTL)
+	case h.TTL < 0, h.Renewed < 0:
+	case h.Missed > 0:
+		p.Text = "not for " + inspect.Span(h.Renewed) + ", " + p.Text
+	default:
+		p.Text += ", every " + inspect.Span(h.Token.TTL()/3)
+	}
+	return p
+}
+
+// renewedBriefly says the same in a word or two.
+func renewedBriefly(h admin.Holder) Phrase {
 	switch {
 	case h.Released:
 		return Phrase{Text: released}
@@ -147,34 +182,18 @@ func State(h admin.Holder) Phrase {
 		return Phrase{Text: Unknown}
 	case h.Missed > 0:
 		return Phrase{Bad, fmt.Sprintf("%d %s", h.Missed, missed)}
-	case granted(h):
-		return Phrase{Text: notRenewed}
+	case unrenewed(h):
+		return Phrase{Text: granted + " " + inspect.Span(h.Age) + " ago"}
 	}
-	return Phrase{Text: alive}
+	return Phrase{Text: inspect.Span(h.Renewed) + " ago"}
 }
 
-// Renewed says the same, and since when.
-func Renewed(h admin.Holder) Phrase {
-	p := State(h)
-	switch p.Text {
-	case released:
-		p.Text += ", free in " + inspect.Span(h.TTL)
-	case notRenewed:
-		p.Text = "granted " + inspect.Span(h.Age) + " ago, " + notRenewed
-	case alive:
-		p.Text = fmt.Sprintf("%s ago, every %s", inspect.Span(h.Renewed), inspect.Span(h.Token.TTL()/3))
-	case Unknown:
-	default:
-		p.Text = "not for " + inspect.Span(h.Renewed) + ", " + p.Text
-	}
-	return p
-}
-
-// StateOfAll says in a word or two whether the holders of a lock are alive.
-func StateOfAll(l inspect.Lock) Phrase { return ofAll(l, State) }
-
-// RenewedOfAll says the same, and of a single holder since when.
+// RenewedOfAll says in a word or two whether the holders of a lock have missed renewals, and of a single holder when
+// its lease was renewed.
 func RenewedOfAll(l inspect.Lock) Phrase { return ofAll(l, Renewed) }
+
+// RenewedInTable is RenewedOfAll where little fits: without how often a lease is renewed.
+func RenewedInTable(l inspect.Lock) Phrase { return ofAll(l, renewedBriefly) }
 
 func ofAll(l inspect.Lock, ofOne func(admin.Holder) Phrase) Phrase {
 	n, all := l.Late()
@@ -236,7 +255,13 @@ func Use(l inspect.Lock) Phrase {
 	case l.Err != nil:
 		return Phrase{Bad, unreadable}
 	case inspect.HasPermits(l.Kind) && l.Permits > 0:
-		return Phrase{Text: fmt.Sprintf("%d of %d", l.Used, l.Permits)}
+		text := fmt.Sprintf("%d of %d", l.Used, l.Permits)
+		if others := l.OtherLimits(); others != "" {
+			text += " (others: " + others + ")"
+		}
+		return Phrase{Text: text}
+	case !l.Held() && l.Fence == 0: // perhaps a name that nobody uses
+		return Phrase{Text: free}
 	case !l.Held():
 		return Phrase{Good, free}
 	case l.Kind == fairlock.KindRWMutex && l.Holder().Writer:
@@ -262,6 +287,23 @@ func Waiting(l inspect.Lock) string {
 		return fmt.Sprintf("%d, and %s", l.Waiting-l.Candidates, inspect.Count(l.Candidates, candidate))
 	}
 	return fmt.Sprint(l.Waiting)
+}
+
+// WaitingAlone is Waiting as a number that stands in a column of numbers: candidates are beside it.
+func WaitingAlone(l inspect.Lock) string {
+	if l.Err != nil {
+		return Unknown
+	}
+	return fmt.Sprint(l.Waiting - l.Candidates)
+}
+
+// BesideAlone is what stands beside that number: "2 candidates", "2 expired, a key at its limit"; "" if there is
+// nothing to say.
+func BesideAlone(l inspect.Lock) string {
+	if l.Candidates == 0 {
+		return Beside(l)
+	}
+	return join(inspect.Count(l.Candidates, candidate), Beside(l))
 }
 
 // Expired is how many waiters have expired; "" if none has.
@@ -444,7 +486,7 @@ func Summary(l inspect.Lock) string {
 	case l.Err != nil:
 		return text + ": " + inspect.Cause(l.Err)
 	case l.Held() && inspect.HasPermits(l.Kind):
-		text = fmt.Sprintf("%d of %s held", l.Used, inspect.Count(l.Permits, "permit")) + l.OthersBring()
+		text = permitsHeld(l)
 	case l.Held() && l.Kind == fairlock.KindRWMutex:
 		text = "held by " + strings.Replace(text, writer, "a "+writer, 1)
 	case l.Held() && h.Released:
@@ -471,6 +513,19 @@ func Summary(l inspect.Lock) string {
 		text += ", " + Waiting(l) + " waiting"
 	}
 	return join(text, Beside(l))
+}
+
+// permitsHeld is "2 of 5 permits held, other clients use a limit of 8".
+func permitsHeld(l inspect.Lock) string {
+	text := fmt.Sprintf("%d of %s held", l.Used, inspect.Count(l.Permits, "permit"))
+	switch others := l.OtherLimits(); len(l.Others) {
+	case 0:
+		return text
+	case 1:
+		return text + ", other clients use a limit of " + others
+	default:
+		return text + ", other clients use limits of " + others
+	}
 }
 
 func join(text, more string) string {
@@ -529,14 +584,14 @@ func Why(l inspect.Lock) string {
 	} else if len(keys) > 1 {
 		texts = append(texts, "Keys "+list(keys)+" are "+atLimits+": their first waiters wait for holders of their own keys.")
 	}
-	name, behind, living := "The first", "those behind it wait", l.Living()
+	name, behind, living := "The first waiter", "those behind it wait", l.Living()
 	more := l.Waiting > 1
 	if l.Kind == fairlock.KindKeyedSemaphore {
 		keys := slices.DeleteFunc(slices.Clone(l.State.Keys), func(k admin.KeyState) bool { return k.AtLimit })
 		if len(keys) == 0 {
 			return strings.Join(texts, " ")
 		}
-		name, behind = "The first of key "+inspect.Plain(keys[0].Key)+", which is "+next+",", "the keys behind it wait"
+		name, behind = "The first waiter of key "+inspect.Plain(keys[0].Key)+", which is "+next+",", "the keys behind it wait"
 		living = slices.DeleteFunc(living, func(w admin.Waiter) bool { return w.Key != keys[0].Key })
 		more = len(keys) > 1
 	}
@@ -570,8 +625,8 @@ func wants(l inspect.Lock, first admin.Waiter, behind string) (text string) {
 	case !inspect.HasPermits(l.Kind), first.Weight <= left:
 		return ""
 	case brings < slices.Max(append(slices.Clone(l.Others), l.Permits)):
-		return fmt.Sprintf("wants %s and brings %d: no more than that may be held with its own, and %d are",
-			inspect.Count(first.Weight, "permit"), brings, l.Used) + also("; ", " for their turn")
+		return fmt.Sprintf("wants %s and uses a limit of %d, and %d are held",
+			inspect.Count(first.Weight, "permit"), brings, l.Used) + also(": ", " for their turn")
 	case left > 1:
 		text = fmt.Sprintf("%d are %s", left, free)
 	case left == 1:
@@ -603,7 +658,7 @@ func ofHolders(l inspect.Lock) Phrase {
 	case !l.Held() && l.Waiting > 0: // the last number is a ticket
 		return Phrase{Good, "Free."}
 	case !l.Held() && l.Fence == 0:
-		return Phrase{Good, "Free, and " + notUsed + "."}
+		return Phrase{Text: "Free, and " + notUsed + "."}
 	case !l.Held():
 		age := max(l.At.Sub(time.UnixMicro(int64(l.Fence))), 0)
 		return Phrase{Good, "Free. Its " + LastNumber + " was given " + inspect.Span(age) + " ago."}
@@ -620,7 +675,7 @@ func ofHolders(l inspect.Lock) Phrase {
 	}
 	text, level := fmt.Sprintf("Held by %s.", inspect.Count(l.Used, reader)), Busy
 	if inspect.HasPermits(l.Kind) {
-		text = fmt.Sprintf("%d of %s held%s.", l.Used, inspect.Count(l.Permits, "permit"), l.OthersBring())
+		text = permitsHeld(l) + "."
 	}
 	if back > 0 {
 		text += fmt.Sprintf(" %s released before the minimum hold was over.", amount(back, n, l))
@@ -641,14 +696,14 @@ func ofHolder(l inspect.Lock, h admin.Holder, name string) Phrase {
 	if l.Leads() {
 		has = name + " " + leads
 	}
-	switch State(h).Text {
-	case Unknown:
+	switch {
+	case h.Renewed < 0:
 		return Phrase{Busy, has + ". Whether it is " + alive +
 			" is not known, because its lease does not tell when it was renewed."}
-	case notRenewed:
-		return Phrase{Busy, has + ": " + Renewed(h).Text + "."}
-	case alive:
-		return Phrase{Busy, has + ", " + alive + ": its lease was renewed " + inspect.Span(h.Renewed) + " ago."}
+	case h.Missed == 0 && unrenewed(h):
+		return Phrase{Busy, has + ". Its lease was " + Renewed(h).Text + "."}
+	case h.Missed == 0:
+		return Phrase{Busy, has + ". Its lease was " + renewed + " " + Renewed(h).Text + "."}
 	}
 	return Phrase{Bad, fmt.Sprintf(
 		"%s has missed %s: it has crashed, hangs, or cannot reach Redis. Its lease ends in %s; "+

@@ -59,12 +59,13 @@ func all(t *testing.T) map[string]string {
 // said is everything that is said of a lock beside these that are in use, one phrase a line.
 func said(l inspect.Lock, used []inspect.ID) string {
 	lines := []string{
-		words.Use(l).Text, words.Waiting(l), words.Expired(l), words.OldestWait(l), words.HasLeft(l), words.Rest(l,
+		words.Use(l).Text, words.Waiting(l), words.BesideAlone(l), words.Expired(l), words.OldestWait(l), words.HasLeft(l),
+		words.Rest(l,
 			1), words.Summary(l), words.Verdict(l).Text, words.Why(l), words.Beside(l), words.BesideInTable(l),
-		words.LongestHeld(l), words.StateOfAll(l).Text, words.RenewedOfAll(l).Text, words.Meant(l.Meant(used)),
+		words.LongestHeld(l), words.RenewedOfAll(l).Text, words.Meant(l.Meant(used)),
 	}
 	for _, h := range l.Holders {
-		lines = append(lines, words.Who(h.Token.Client()), words.HeldFor(h), words.Left(h), words.State(h).Text,
+		lines = append(lines, words.Who(h.Token.Client()), words.HeldFor(h), words.Left(h),
 			words.Renewed(h).Text, words.Heir(l, h))
 	}
 	for _, w := range l.Living() {
@@ -133,7 +134,7 @@ func TestWords_EachHasAState(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
 
 		locks := map[string]string{}
-		used, err := s.Used(ctx)
+		used, _, err := s.Used(ctx, "")
 		require.NoError(t, err)
 		read := func(kind fairlock.Kind, names ...string) {
 			found, err := s.Read(ctx, inspect.Most, inspect.IDs(names, kind)...)
@@ -160,10 +161,10 @@ func TestWords_EachHasAState(t *testing.T) {
 			"unreadable": {"unreadable"}, "free": nil, // also of what somebody else gets
 			"held":  nil, // also of permits
 			"leads": {"election"}, "released": {"released"}, "writer": {"writer"}, "reader": {"readers", "many"},
-			"alive": {"renewed", "granted", "queue", "election", "wide", "gpu", "limits",
-				"many"}, "candidate": {"election"}, "silent": {"renewed"}, "expired": {"dead"},
-			"dropped": {"dead"}, "notRenewed": {"granted", "election", "readers", "writer", "gpu", "wide", "limits", "pool",
-				"many"}, "missed": {"crashed", "pool", "limits"}, "noneMissed": {"pool", "limits"}, "atLeast": {"many"},
+			"granted": nil, "renewed": {"renewed", "theirs", "released"},
+			"alive": {"granted", "queue", "election", "wide", "gpu", "limits", "many", "theirs"}, "candidate": {"election"},
+			"silent": {"renewed"}, "expired": {"dead"}, "dropped": {"dead"}, "missed": {"crashed", "pool", "limits"},
+			"noneMissed": {"pool", "limits"}, "atLeast": {"many"},
 			"neverEnds": {"theirs"}, "next": nil, "atLimit": {"gpu", "limits"}, "atLimits": {"limits"}, "full": {"gpu",
 				"limits"}, "limitsInUse": {"gpu", "limits"}, "notUsed": {"unused", "GPU"}, "setByResize": {"resized"},
 			"nobodyUses": {"resized"}, "nobodyWaits": nil, "grantedNext": {"queue"}, "DidYouMean": {"GPU"},
@@ -229,24 +230,25 @@ func TestWhy(t *testing.T) {
 		m.Semaphore("sem", 4).HoldPermitsAs("web-2", 2)
 		says(sem, "", "")
 		wait(c.Semaphore("sem", 4).Acquire, 3)
-		says(sem, "The first wants 3 permits, and 2 are free.", "")
+		says(sem, "The first waiter wants 3 permits, and 2 are free.", "")
 		wait(c.Semaphore("sem", 4).Acquire, 1)
-		says(sem, "The first wants 3 permits, and 2 are free: those behind it wait for their turn.", "")
+		says(sem, "The first waiter wants 3 permits, and 2 are free: those behind it wait for their turn.", "")
 		m.Semaphore("full", 1).HoldAs("web-2")
 		wait(c.Semaphore("full", 1).Acquire, 1)
 		says(inspect.ID{Kind: fairlock.KindSemaphore, Name: "full"}, "", "")
 		m.Semaphore("fuller", 4).HoldPermitsAs("web-2", 4)
 		wait(c.Semaphore("fuller", 4).Acquire, 2)
-		says(inspect.ID{Kind: fairlock.KindSemaphore, Name: "fuller"}, "The first wants 2 permits, and none is free.", "")
+		says(inspect.ID{Kind: fairlock.KindSemaphore, Name: "fuller"}, "The first waiter wants 2 permits, and none is free.",
+			"")
 		m.Semaphore("less", 4).HoldPermitsAs("web-2", 3)
 		wait(c.Semaphore("less", 2).Acquire, 1)
 		says(inspect.ID{Kind: fairlock.KindSemaphore, Name: "less"},
-			"The first wants 1 permit and brings 2: no more than that may be held with its own, and 3 are.", "")
+			"The first waiter wants 1 permit and uses a limit of 2, and 3 are held.", "")
 		m.Semaphore("wider", 8).HoldPermitsAs("web-2", 3)
 		wait(c.Semaphore("wider", 5).Acquire, 3)
 		wait(c.Semaphore("wider", 8).Acquire, 1)
 		says(inspect.ID{Kind: fairlock.KindSemaphore, Name: "wider"},
-			"The first wants 3 permits and brings 5: no more than that may be held with its own, and 3 are; those behind it wait for their turn.", "")
+			"The first waiter wants 3 permits and uses a limit of 5, and 3 are held: those behind it wait for their turn.", "")
 
 		gpu := inspect.ID{Kind: fairlock.KindKeyedSemaphore, Name: "gpu"}
 		key := func(name string, o ...fairlock.KeyOption) func(context.Context, int) (*fairlock.Lease, error) {
@@ -257,7 +259,7 @@ func TestWhy(t *testing.T) {
 		const full = "Key a is at its limit: its first waiter waits for holders of the key."
 		says(gpu, full, "a key at its limit")
 		wait(key("b b"), 4)
-		const wide = ` The first of key "b b", which is next, wants 4 permits, and 3 are free`
+		const wide = ` The first waiter of key "b b", which is next, wants 4 permits, and 3 are free`
 		says(gpu, full+wide+".", "a key at its limit")
 		wait(key("c"), 4)
 		says(gpu, full+wide+": the keys behind it wait for their turn.", "a key at its limit")
@@ -273,11 +275,121 @@ func TestWhy(t *testing.T) {
 		m.KeyedSemaphore("fewer", 4).Key("a").HoldPermitsAs("web-2", 3)
 		wait(c.KeyedSemaphore("fewer", 2).Key("b").Acquire, 1)
 		says(inspect.ID{Kind: fairlock.KindKeyedSemaphore, Name: "fewer"},
-			"The first of key b, which is next, wants 1 permit and brings 2: no more than that may be held with its own, and 3 are.", "")
+			"The first waiter of key b, which is next, wants 1 permit and uses a limit of 2, and 3 are held.", "")
 		cancel()
 		for range waiting {
 			<-ended
 		}
+	})
+}
+
+// What is said of a lock changes when the lock does. Two clients renew semaphores for which they use different limits,
+// so the order in which their leases end changes all the while.
+func TestSummary_ChangesOnlyWithTheLock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := fairlocktest.NewServer(t)
+		s := inspect.On(m.Link().Redis(), "fairlock")
+		defer s.Close()
+		read := func() inspect.Lock {
+			read, err := s.Read(t.Context(), inspect.Most, inspect.ID{Kind: fairlock.KindSemaphore, Name: "x"})
+			require.NoError(t, err)
+			return read[0]
+		}
+		for range 2 {
+			m.Semaphore("x", 5).HoldAs("web-1")
+			time.Sleep(time.Second)
+		}
+		last := m.Semaphore("x", 8).HoldAs("web-2")
+		m.Semaphore("x", 2).CrashQueued("web-3", time.Second) // that of an expired waiter does not count
+		const later = "3 of 8 permits held, other clients use a limit of 5, nobody waits, 1 expired"
+		for time.Sleep(2 * time.Second); read().At.Second() < 40; time.Sleep(300 * time.Millisecond) {
+			l := read()
+			require.Equal(t, later, words.Summary(l))
+			require.Equal(t, "3 of 8 (others: 5)", words.Use(l).Text)
+		}
+		m.Semaphore("x", 3).CrashQueued("web-3", time.Hour)
+		require.Equal(t, "3 of 3 permits held, other clients use limits of 5 to 8, 1 waiting", words.Summary(read()),
+			"that of the first waiter counts")
+		require.NoError(t, last.Unlock(t.Context()))
+	})
+}
+
+// Whether a holder lives shows at its next renewal. With a long TTL that is minutes later, and until then no more is
+// said than what is known.
+func TestRenewed_OfALongTTL(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := fairlocktest.NewServer(t)
+		s := inspect.On(m.Link().Redis(), "fairlock")
+		defer s.Close()
+		m.Mutex("x").CrashHolding("web-1", 10*time.Minute)
+		says := func(renewed string) {
+			t.Helper()
+			read, err := s.Read(t.Context(), inspect.Most, inspect.ID{Kind: fairlock.KindMutex, Name: "x"})
+			require.NoError(t, err)
+			require.Equal(t, renewed, words.Renewed(read[0].Holder()).Text)
+		}
+		time.Sleep(199 * time.Second)
+		says("granted 3m19s ago, every 3m20s")
+		time.Sleep(30 * time.Second)
+		says("not for 3m49s, 1 missed")
+	})
+}
+
+// A lock under a minimum hold is not free before that is over, and the time until then is said wherever that of a lease
+// is.
+func TestLeft_OfAMinimumHold(t *testing.T) {
+	h := admin.Holder{Released: true, TTL: 23 * time.Hour, Renewed: -1}
+	require.Equal(t, "23h0m", words.Left(h))
+	require.Equal(t, "released, free in 23h0m", words.Renewed(h).Text)
+}
+
+// Two clients that lock two locks in opposite order are named at both locks. Nothing is said of a queue alone, of a
+// wait that began before the lock was granted, or of a semaphore that others hold, too.
+func TestCrossing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := fairlocktest.NewServer(t)
+		s := inspect.On(m.Link().Redis(), "fairlock")
+		defer s.Close()
+		says := func(kind fairlock.Kind, name, want string) {
+			t.Helper()
+			id := inspect.ID{Kind: kind, Name: name}
+			read, err := s.Read(t.Context(), inspect.Most, id)
+			require.NoError(t, err)
+			have := ""
+			if c, crosses := s.Crossing(t.Context(), read[0]); crosses {
+				have = words.Crossing(read[0], c)
+			}
+			require.Equal(t, want, have, id)
+		}
+		m.Mutex("a").HoldAs("web-1")
+		m.RWMutex("b").HoldAs("web-2")
+		m.Mutex("a").CrashQueued("web-3", time.Hour)
+		m.Mutex("a").CrashQueued("web-2", time.Hour)
+		says(fairlock.KindMutex, "a", "")
+		m.RWMutex("b").CrashQueued("web-1", time.Hour)
+		says(fairlock.KindMutex, "a", "web-1 holds it and waits for rwmutex b; web-2 holds that and waits for mutex a. "+
+			"If one task of each does both, neither goes on: a deadlock.")
+		says(fairlock.KindRWMutex, "b", "web-2 holds it and waits for mutex a; web-1 holds that and waits for rwmutex b. "+
+			"If one task of each does both, neither goes on: a deadlock.")
+
+		m.Semaphore("c", 2).HoldAs("web-4")
+		m.Semaphore("c", 2).HoldAs("web-6")
+		m.Mutex("d").HoldAs("web-5")
+		m.Semaphore("c", 2).CrashQueued("web-5", time.Hour)
+		m.Mutex("d").CrashQueued("web-4", time.Hour)
+		says(fairlock.KindSemaphore, "c", "")
+		says(fairlock.KindMutex, "d", "")
+
+		m.Mutex("f").HoldAs("web-7")
+		m.Mutex("f").CrashQueued("web-8", time.Hour)
+		time.Sleep(time.Second)
+		m.Mutex("e").HoldAs("web-8")
+		m.Mutex("e").CrashQueued("web-7", time.Hour)
+		says(fairlock.KindMutex, "e", "")
+		says(fairlock.KindMutex, "f", "")
 	})
 }
 
@@ -298,7 +410,7 @@ func TestOfAll(t *testing.T) {
 		held, state, say string
 	}{
 		{nil, 0, "–", "–", "Free"},
-		{[]admin.Holder{holder(time.Hour, 2)}, 0, "1h0m", "2 missed", "has missed 2 renewals"},
+		{[]admin.Holder{holder(time.Hour, 2)}, 0, "1h0m", "not for 1s, 2 missed", "has missed 2 renewals"},
 		{[]admin.Holder{holder(time.Hour, 0), holder(time.Minute, 0)}, 0, "1h0m", "none missed", "held."},
 		{[]admin.Holder{holder(time.Hour, 0), holder(time.Minute, 2)}, 0, "1h0m", "missed by 1 of 2",
 			"One has missed renewals"},
@@ -314,7 +426,7 @@ func TestOfAll(t *testing.T) {
 	} {
 		l := inspect.Lock{ID: inspect.ID{Kind: fairlock.KindSemaphore, Name: "x"}}
 		l.Holders, l.Permits, l.Used = c.holders, 9000, len(c.holders)+c.unlisted
-		require.Equal(t, []string{c.held, c.state}, []string{words.LongestHeld(l), words.StateOfAll(l).Text}, c)
+		require.Equal(t, []string{c.held, c.state}, []string{words.LongestHeld(l), words.RenewedOfAll(l).Text}, c)
 		require.Contains(t, words.Verdict(l).Text, c.say)
 		require.Equal(t, strings.Contains(c.state, "missed by") || strings.Contains(c.state, "2 missed"),
 			words.RenewedOfAll(l).Level == words.Bad)
@@ -329,12 +441,15 @@ func TestWords_ThePageHasNone(t *testing.T) {
 		for name, word := range all(t) {
 			switch name {
 			// parts of other words and of names there
-			case "Unknown", "None", "free", "held", "reader", "writer", "released", "missed", "next", "expired", "atLeast":
+			case "Unknown", "None", "free", "held", "reader", "writer", "released", "granted", "renewed", "missed", "next",
+				"expired",
+				"atLeast":
 				continue
 			}
 			assert.NotContains(t, string(text), word, file)
 		}
-		for _, phrase := range []string{"Held by", "held by", " ago, every", "whose process lives", "set by resize",
+		for _, phrase := range []string{"Held by", "held by", " ago, every", "Its lease was", "whose process lives",
+			"set by resize",
 			"waits for heartbeat"} {
 			assert.NotContains(t, string(text), phrase, file)
 		}

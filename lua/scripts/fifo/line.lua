@@ -7,6 +7,7 @@
 --   forget()                forgets all lines
 --   first()                 the waiter that is next; or nil, and why: empty, blocked (nobody can be granted the lock now) or
 --                           more (a bound was reached). What it has found at its limit, it marks
+--   key_fits(token, less)   whether the key limit leaves room for the token after so many permits of its key have ended
 --   behind(token, state)    why others come before one that is not queued, after an admission that ended so: turn, or key if
 --                           its key is at its limit; nil if it is next
 --   joined(token, ticket, was)
@@ -26,6 +27,8 @@ local function first()
 end
 
 local function behind(_, state) return state ~= 'empty' and 'turn' or nil end
+
+local function key_fits() return true end
 
 local function list_keys() return {} end
 

@@ -50,6 +50,8 @@ local function held_of(key)
   return tonumber(held), fence
 end
 
+local function key_fits(token, less) return has_room(token, held_of(key_of(token)) - less) end
+
 -- settle gives a key its level, or forgets its turn if nobody waits.
 local function settle(key, held)
   local record, head = line_of(key)

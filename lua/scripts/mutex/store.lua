@@ -8,7 +8,7 @@
 --   more_expired         whether count() has left expired holders, because it removes a bounded number
 --   weight_of(token)     how many permits it asks for
 --   full()               whether no token fits, whatever it asks for
---   fits(token)          whether so much is free as the token asks for
+--   fits(token, less)    whether so much is free as the token asks for, or would be after less permits had ended; less: optional
 --   resized_to           the number of permits that a resize has set, after count(); nil: none has
 --   too_large(token)     whether it asks for more permits than that
 --   fence_of(token)      the text of the fence of the token's lease; nil if it holds no lease
@@ -22,6 +22,8 @@
 --                        there was one, and from where to go on; '0': that was the last. from: '0', or what the call before
 --                        has returned
 --   next_end()           ms after which a lease has ended; -1 if none will
+--   free_after(token)    ms after which enough rests of minimum holds have ended for the token, and the holder that ends last of
+--                        these; -1 and another holder if leases that may be renewed are in the way, or more holders than are read
 --   clear()              deletes what is recorded, if nothing is held
 --   usage(limit)         used permits, the number that a resize has set or 0, and at most limit holders {token, fence, ms left}
 
@@ -61,6 +63,8 @@ local function next_end()
   local left = call('PTTL', lock)
   return left < 0 and -1 or left + 1
 end
+
+local function free_after() return is_rest(holder()) and next_end() or -1, holder() end
 
 local function usage(limit)
   if not held then return 0, 0, {} end

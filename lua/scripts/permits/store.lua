@@ -14,7 +14,7 @@ local stale -- a token whose lease has ended
 
 local function full() return false end
 
-local function fits(token) return used + weight_of(token) <= (resized_to or permits_of(token)) end
+local function fits(token, less) return used - (less or 0) + weight_of(token) <= (resized_to or permits_of(token)) end
 
 local function too_large(token) return resized_to and weight_of(token) > resized_to end
 
@@ -102,6 +102,23 @@ end
 local function next_end()
   local ends = call('ZRANGE', permits, 0, 0, 'WITHSCORES')[2]
   return ends and math.max(math.floor((ends - now) / 1000), 0) + 1 or -1
+end
+
+-- Rests end in the order of permits.
+local function free_after(token)
+  local less, of_key, live = 0, 0, nil
+  local list = call('ZRANGE', permits, 0, LISTED - 1, 'WITHSCORES')
+  for i = 1, #list, 2 do
+    local other = list[i]
+    if is_rest(other) then
+      less = less + weight_of(other)
+      if key_of(other) == key_of(token) then of_key = of_key + weight_of(other) end
+      if fits(token, less) and key_fits(token, of_key) then return math.floor((list[i + 1] - now) / 1000) + 1, other end
+    else
+      live = other
+    end
+  end
+  return -1, live or holder()
 end
 
 local function clear()

@@ -41,14 +41,13 @@ func Worth(all []inspect.Lock) (worth []inspect.Lock) {
 	return worth
 }
 
-// Table lists locks below a head: of several holders the one that has held the lock longest, and the state of all.
-// Names are cut, so that each lock has one line.
+// Table lists locks below a head: of several holders the one that has held the lock longest, and whether any has missed
+// renewals. Names are cut, so that each lock has one line. The columns that tell of trouble are left out last.
 func Table(p Paint, all []inspect.Lock) []string {
 	t := columns{
-		{head: "NAME", least: 18, cut: true}, {head: "KIND", rank: 7}, {head: "IN USE", rank: 6}, {head: "HOLDER", rank: 4,
-			least: 10, cut: true},
-		{head: "HELD FOR", rank: 2}, {head: "LEASE LEFT", rank: 8}, {head: "STATE", rank: 1}, {head: "WAITING", rank: 3},
-		{head: "OLDEST WAIT", rank: 5},
+		{head: "NAME", least: 18, cut: true}, {head: "KIND", rank: 7}, {head: "IN USE", rank: 3},
+		{head: "HOLDER", rank: 5, least: 10, cut: true}, {head: "HELD FOR", rank: 6}, {head: "LEASE LEFT", rank: 8},
+		{head: "RENEWED", rank: 1}, {head: "WAITING", rank: 4}, {head: "OLDEST WAIT", rank: 2},
 	}
 	for _, l := range all {
 		waiting := words.Waiting(l)
@@ -56,7 +55,7 @@ func Table(p Paint, all []inspect.Lock) []string {
 			waiting += " (" + beside + ")"
 		}
 		t.add(inspect.Plain(l.Name), string(l.Kind), use(p, l), holder(l), words.LongestHeld(l), left(l),
-			p.say(words.StateOfAll(l)), waiting,
+			p.say(words.RenewedInTable(l)), waiting,
 			words.OldestWait(l))
 	}
 	return t.lines(p)
@@ -100,8 +99,8 @@ func name(t token.Token) string {
 func use(p Paint, l inspect.Lock) string {
 	if l.Err == nil && inspect.HasPermits(l.Kind) && l.Permits > 0 {
 		text := fmt.Sprintf("%d/%d", l.Used, l.Permits)
-		if n := len(l.Others); n > 0 {
-			text += fmt.Sprintf(" (%d)", l.Others[n-1])
+		if others := l.OtherLimits(); others != "" {
+			text += " (" + others + ")"
 		}
 		return text
 	}

@@ -60,7 +60,7 @@ func (p Paint) Header(server, namespace string, at time.Time) string {
 // column is one of a table. On a narrow terminal, texts are broken into lines, and columns are left out: first those
 // with ranks above 4, then those without which nothing needs more than two lines, the highest ranks first. The first
 // column always stays. In a table whose first column is cut, no column is left out as long as cuts suffice, and none
-// with a rank below 4 as long as shorter cuts suffice.
+// with a rank below 5 as long as shorter cuts suffice.
 type column struct {
 	head  string
 	rank  int
@@ -116,7 +116,7 @@ func (cs columns) fit(width int) columns {
 	least, spare := make([]int, len(cs)), 0
 	for i, c := range cs {
 		switch least[i] = c.least; {
-		case i == 0 && c.cut && cs[last].rank < 4:
+		case i == 0 && c.cut && cs[last].rank < 5:
 			least[i] = 12
 		case cs[last].rank > 1 && c.least > 0 && !c.cut:
 			least[i] = max(c.least, (c.width()+1)/2)

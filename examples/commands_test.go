@@ -1,0 +1,170 @@
+package examples_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	shell    = regexp.MustCompile("(?ms)^ *```(?:sh|console)?\n(.*?)^ *```$")
+	inline   = regexp.MustCompile("`((?:fairlock|make|go) [^`\n]+)`")
+	target   = regexp.MustCompile(`(?m)^([a-z-]+):`)
+	testName = regexp.MustCompile(`(?m)^func (Test\w+|Benchmark\w+)\(`)
+)
+
+// Each command that a document tells its reader to type exists: fairlock knows its words and flags, make its target, go
+// its package, its flags and its tests. Long ones are not run.
+func TestTheCommandsOfTheDocumentsExist(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "fairlock")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".")
+	build.Dir = "../cmd/fairlock"
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	var targets []string
+	for _, m := range target.FindAllStringSubmatch(read(t, "../Makefile"), -1) {
+		targets = append(targets, m[1])
+	}
+	seen := map[string]int{}
+	for _, path := range documents(t) {
+		for _, line := range commands(read(t, path)) {
+			words, why := fields(line), path+": "+line
+			seen[words[0]]++
+			switch words[0] {
+			case "fairlock":
+				if before, _, cmd := strings.Cut(strings.Join(words[1:], "\x00"), "\x00--\x00"); cmd {
+					words = append([]string{"fairlock"}, strings.Split(before, "\x00")...)
+				}
+				out, err := exec.CommandContext(t.Context(), program, append(words[1:], "--help")...).CombinedOutput()
+				assert.NoError(t, err, "%s\n%s", why, out)
+			case "make":
+				words = slices.DeleteFunc(words[1:], func(word string) bool {
+					return strings.ContainsAny(word, "=-.") && !slices.Contains(targets, word)
+				})
+				assert.Subset(t, targets, words, why)
+			default:
+				assert.Empty(t, wrongGo(t, filepath.Dir(path), words[1:]), why)
+			}
+		}
+	}
+	assert.Greater(t, seen["fairlock"], 40)
+	assert.Greater(t, seen["make"], 15)
+	assert.Greater(t, seen["go"], 30)
+	listed := regexp.MustCompile(`\[Command\]\(\S+\): (.*) and others`).FindStringSubmatch(read(t, "../llms.txt"))[1]
+	for name := range strings.SplitSeq(listed, ", ") {
+		out, err := exec.CommandContext(t.Context(), program, name, "--help").CombinedOutput()
+		assert.NoError(t, err, "llms.txt: %s\n%s", name, out)
+	}
+}
+
+// documents are the paths of all.
+func documents(t *testing.T) (paths []string) {
+	t.Helper()
+	for _, pattern := range []string{"../*.md", "../llms.txt", "../*/*.md", "../*/*/*.md", "../cmd/fairlock/help/*.txt"} {
+		found, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		paths = append(paths, found...)
+	}
+	require.Greater(t, len(paths), 40)
+	return paths
+}
+
+// commands are those in the blocks of a document for a shell, and between quotes in a line.
+func commands(text string) (all []string) {
+	for _, block := range shell.FindAllStringSubmatch(text, -1) {
+		for line := range strings.Lines(block[1]) {
+			line = strings.TrimPrefix(strings.TrimSpace(line), "$ ")
+			for part := range strings.SplitSeq(line, " && ") {
+				if regexp.MustCompile(`^(fairlock|make|go) `).MatchString(part) {
+					all = append(all, part)
+				}
+			}
+		}
+	}
+	for _, m := range inline.FindAllStringSubmatch(text, -1) {
+		all = append(all, m[1])
+	}
+	_, examples, _ := strings.Cut(text, "\nExamples:\n") // of a help text
+	for line := range strings.Lines(examples) {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "fairlock ") {
+			all = append(all, line)
+		}
+	}
+	return all
+}
+
+// fields are the words of a command, up to a comment or a pipe.
+func fields(line string) (words []string) {
+	for _, m := range regexp.MustCompile(`'[^']*'|"[^"]*"|\S+`).FindAllString(line, -1) {
+		if m == "#" || m == "|" || m == ">" || m == "&" || m == ";" {
+			break
+		}
+		words = append(words, strings.Trim(m, `'"`))
+	}
+	return words
+}
+
+// wrongGo says what is wrong with a go command of a document in a folder; "" if nothing is.
+func wrongGo(t *testing.T, folder string, words []string) string {
+	t.Helper()
+	verb, flags, dirs := words[0], []string{}, []string{}
+	run := ""
+	for i := 1; i < len(words); i++ {
+		switch word := words[i]; {
+		case word == "-run" || word == "-bench":
+			i++
+			run = words[i]
+		case strings.HasPrefix(word, "-") && len(dirs) > 0 || strings.HasPrefix(word, "-sim"):
+			flags = append(flags, strings.TrimPrefix(word, "-"))
+		case strings.HasPrefix(word, "./"):
+			dirs = append(dirs, strings.TrimSuffix(word, "/..."))
+		case strings.HasPrefix(word, "github.com/fairlock/fairlock-go"):
+			path, _, _ := strings.Cut(strings.TrimPrefix(word, "github.com/fairlock/fairlock-go"), "@")
+			dirs = append(dirs, filepath.Join(".", path))
+		}
+	}
+	var source strings.Builder // of these packages, or of all, if none is named
+	for _, dir := range dirs {
+		found := []string{}
+		for _, base := range []string{folder, "..", "../lab", "../cmd/fairlock"} {
+			if files, _ := filepath.Glob(filepath.Join(base, dir, "*.go")); len(files) > 0 {
+				found = files
+				break
+			}
+		}
+		if len(found) == 0 && dir != "." {
+			return fmt.Sprintf("%s: no package %s", verb, dir)
+		}
+		if _, err := os.Stat(filepath.Join("..", dir, "go.mod")); verb == "get" && err != nil {
+			return "no module " + dir
+		}
+		for _, file := range found {
+			source.WriteString(read(t, file))
+		}
+	}
+	text := source.String()
+	for _, flag := range flags {
+		if name, _, _ := strings.Cut(flag, "="); text != "" && !strings.Contains(text, `"`+name+`"`) &&
+			!slices.Contains([]string{"v", "race", "count", "update", "tags", "timeout"}, name) {
+			return "no flag -" + name
+		}
+	}
+	if first, _, _ := strings.Cut(run, "/"); verb == "test" && text != "" && run != "^$" && first != "" {
+		tests := []string{}
+		for _, m := range testName.FindAllStringSubmatch(text, -1) {
+			tests = append(tests, m[1])
+		}
+		if !slices.ContainsFunc(tests, regexp.MustCompile(first).MatchString) {
+			return "no test is like " + run
+		}
+	}
+	return ""
+}

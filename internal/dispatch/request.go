@@ -1,0 +1,192 @@
+package dispatch
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"regexp"
+	"strings"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Script is the text of a script, and the hash by which Redis knows it.
+type Script struct{ Text, Hash string }
+
+// NewScript returns the Script with that text.
+func NewScript(text string) Script {
+	sum := sha1.Sum([]byte(text))
+	return Script{text, hex.EncodeToString(sum[:])}
+}
+
+// Request is a script with its keys and arguments.
+type Request struct {
+	Lock       string // the name of the lock that it is for; "": for none
+	Script     Script
+	Keys       []string
+	Args       []any
+	ReadOnly   bool // sent by EVALSHA_RO, so that Redis lets it read only, and a user needs no right to write
+	Urgent     bool // does not wait behind requests that are not
+	Repeatable bool // sent again on another connection while it has no reply
+
+	byText bool // sent by EVAL
+}
+
+// call calls the method of go-redis that sends the request.
+func (r *Request) call(ctx context.Context, rdb Evaler) *redis.Cmd {
+	switch {
+	case r.ReadOnly && r.byText:
+		return rdb.EvalRO(ctx, r.Script.Text, r.Keys, r.Args...)
+	case r.ReadOnly:
+		return rdb.EvalShaRO(ctx, r.Script.Hash, r.Keys, r.Args...)
+	case r.byText:
+		return rdb.Eval(ctx, r.Script.Text, r.Keys, r.Args...)
+	default:
+		return rdb.EvalSha(ctx, r.Script.Hash, r.Keys, r.Args...)
+	}
+}
+
+// written adds n to the count of each argument that has one.
+func (r *Request) written(n int32) {
+	for _, a := range r.Args {
+		if c, ok := a.(*Counted); ok {
+			c.written.Add(n)
+		}
+	}
+}
+
+// Evaler has the methods of a go-redis client that send scripts.
+type Evaler interface {
+	Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
+	EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd
+	EvalRO(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
+	EvalShaRO(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd
+}
+
+// evals says by which command scripts are sent to a server.
+type evals struct{ lackReadOnly atomic.Bool }
+
+// send calls once with r as it is to be sent: by its hash, and by its text if the server does not have the script, as
+// after SCRIPT FLUSH, a restart or a failover. From the first time on that Redis refuses EVALSHA_RO, it is EVALSHA: a
+// server before Redis 7 has no EVALSHA_RO, and a user may lack the right to it. If Redis refuses both, the error is that
+// of EVALSHA_RO, which suffices.
+func (e *evals) send(r Request, once func(Request) (any, error)) (any, error) {
+	r.ReadOnly = r.ReadOnly && !e.lackReadOnly.Load()
+	var refused error
+	for {
+		reply, err := once(r)
+		switch {
+		case r.ReadOnly && err != nil && noReadOnly.MatchString(err.Error()):
+			refused, r.ReadOnly = err, false
+		case !r.byText && strings.HasPrefix(ReplyIn(err), "NOSCRIPT"):
+			r.written(-1) // the script was not run
+			r.byText = true
+		case refused != nil && redis.HasErrorPrefix(refused, "NOPERM") && redis.HasErrorPrefix(err, "NOPERM"):
+			return nil, refused
+		default:
+			if refused != nil {
+				e.lackReadOnly.Store(true)
+			}
+			return reply, err
+		}
+	}
+}
+
+// noReadOnly finds a refusal of EVALSHA_RO. Miniredis takes TIME for a command that writes.
+var noReadOnly = regexp.MustCompile(`(?i)eval(sha)?_ro|in read-only scripts`)
+
+// Direct sends requests on their callers' goroutines, each once. Nothing interrupts them but go-redis.
+type Direct struct {
+	rdb   Evaler
+	evals evals
+}
+
+// NewDirect returns a Direct on rdb.
+func NewDirect(rdb Evaler) *Direct { return &Direct{rdb: rdb} }
+
+// Send sends a request and returns Redis's reply.
+func (d *Direct) Send(ctx context.Context, r Request) (any, error) {
+	return d.evals.send(r, func(r Request) (any, error) { return r.call(ctx, d.rdb).Result() })
+}
+
+// Counted is an argument that counts how often it is written to a connection. go-redis resends a command whose reply was
+// lost, and does not tell; but it marshals the arguments each time.
+type Counted struct {
+	text    string
+	written atomic.Int32
+}
+
+// Count returns a Counted with that text.
+func Count(text string) *Counted { return &Counted{text: text} }
+
+// MarshalBinary returns the text, and counts.
+func (c *Counted) MarshalBinary() ([]byte, error) {
+	c.written.Add(1)
+	return []byte(c.text), nil
+}
+
+// String returns the text, for a hook or a log that prints the command.
+func (c *Counted) String() string { return c.text }
+
+// Ambiguous reports whether the request, which has ended with err, may have run without its caller's knowledge, or may
+// still run: it was written more than once, or there is no reply that can be relied on. The count alone does not tell: a
+// request may be written after Send has returned, unless its error says that it was not sent.
+func (c *Counted) Ambiguous(err error) bool {
+	var abandoned *AbandonedError
+	var reply redis.Error
+	switch written := c.written.Load(); {
+	case err == nil, errors.As(err, &reply) && !errors.Is(err, redis.Nil):
+		return written > 1
+	case errors.As(err, &abandoned) && !abandoned.sent:
+		return written > 0
+	default:
+		return true
+	}
+}
+
+// AbandonedError is the error of a request whose ctx ended before Redis had replied. Its text does not speak of ctx: the
+// caller of a lock may not know that one, which ends with MaxWait, for example. It does not wrap the cause of that ctx,
+// which may be any error: also what Redis has replied to another request.
+type AbandonedError struct {
+	Over <-chan struct{} // closed when the request has ended; until then Redis may still execute it
+	sent bool
+}
+
+// Error says that there is no reply.
+func (e *AbandonedError) Error() string { return "Redis did not reply" }
+
+// ErrClosed is the error of a request after Close.
+var ErrClosed = errors.New("dispatcher is closed")
+
+// ErrNoReply stands for the error of a request that has no reply yet.
+var ErrNoReply = errors.New("no reply yet")
+
+// ErrCluster is added to a MOVED or an ASK, which a *redis.Client does not follow: they come again.
+var ErrCluster = errors.New("the server is a node of a Redis Cluster, which needs a redis.ClusterClient")
+
+// errEnded is the error of a request whose sender has ended: a hook of the user's client has called runtime.Goexit.
+var errEnded = errors.New("a hook of the Redis client has ended the goroutine")
+
+// ReplyIn returns the error that the server replied, without what hooks have wrapped it in; "" if err has no reply of
+// the server. What a Sentinel replies, and its nil, is none: it says so in the middle of a failover.
+func ReplyIn(err error) string {
+	if err == nil || errors.Is(err, redis.Nil) || strings.HasPrefix(err.Error(), "redis: all sentinels") {
+		return ""
+	}
+	var reply redis.Error
+	for errors.As(err, &reply) {
+		err = errors.Unwrap(reply)
+	}
+	if reply == nil {
+		return ""
+	}
+	return reply.Error()
+}
+
+// answered reports whether Redis has replied.
+func answered(err error) bool {
+	var reply redis.Error
+	return err == nil || errors.As(err, &reply)
+}
