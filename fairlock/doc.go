@@ -78,9 +78,9 @@
 // Commands that block, such as BLPOP, keep a connection each. If they keep all of the pool, no lease is renewed. Give
 // locks a client of their own, or a PoolSize of at least two more than the commands that block at a time.
 //
-// Hooks see every command once, and so each copy of a request that has no reply for a second. A request that is sent alone
-// carries the values of its caller's ctx. On a *redis.Client, requests that coincide share a pipeline, which carries
-// none. Most hooks run in goroutines of the Client, where a panic ends the process.
+// Hooks see every command once, and so each copy of a request that has no reply for a second. A request that is sent
+// alone carries the values of its caller's ctx. On a *redis.Client, requests that coincide share a pipeline, which
+// carries none. Most hooks run in goroutines of the Client, where a panic ends the process.
 //
 // While a request has been in flight for over 500 ms, or has ended without a reply, the Client calls the go-redis
 // client's method ReloadState(context.Context), if it has one as *redis.ClusterClient does, at most once a second. So

@@ -536,8 +536,8 @@ func TestKeyed_Resume(t *testing.T) {
 	})
 }
 
-// A key of Redis that is somebody else's is an error that names the lock's keys. Redis has written nothing then, so nobody has to
-// leave, and the log does not say so.
+// A key of Redis that is somebody else's is an error that names the lock's keys. Redis has written nothing then, so
+// nobody has to leave, and the log does not say so.
 func TestForeignKey_NobodyLeaves(t *testing.T) {
 	cases := map[string]string{"queue": "queue", "lines": "lines", "permits": "permits", "holders": "holders",
 		"number": "number"}

@@ -34,8 +34,8 @@ var (
 	// MySQL is for MySQL and MariaDB.
 	MySQL = SQL{
 		// A text column would hold names as equal that differ in case or in spaces at the end. InnoDB has transactions.
-		schema: `CREATE TABLE IF NOT EXISTS fairlock_fences
-			(resource VARBINARY(1024) PRIMARY KEY, fence BIGINT NOT NULL) ENGINE = InnoDB`,
+		schema: `CREATE TABLE IF NOT EXISTS fairlock_fences (resource VARBINARY(1024) PRIMARY KEY, ` +
+			`fence BIGINT NOT NULL) ENGINE = InnoDB`,
 		raise: `INSERT INTO fairlock_fences (resource, fence) VALUES (?, ?)
 			ON DUPLICATE KEY UPDATE fence = GREATEST(fence, VALUES(fence))`,
 		// A plain SELECT would read from the snapshot of the transaction, which may be older than the lock on the row.

@@ -42,8 +42,8 @@ const (
 	silenceLimit = 10 * time.Second
 )
 
-// Limited returns a copy of parent that ends with Unreachable when Redis has not served a call for too long. A call that
-// waits for the lock may wait while servers answer; any other has three seconds. The caller calls cancel.
+// Limited returns a copy of parent that ends with Unreachable when Redis has not served a call for too long. A call
+// that waits for the lock may wait while servers answer; any other has three seconds. The caller calls cancel.
 func (c *Calls) Limited(parent context.Context, waits bool) (ctx context.Context, cancel func()) {
 	if !waits {
 		return c.WithTimeoutCause(parent, RequestLimit, errs.Unreachable)
@@ -64,8 +64,8 @@ func (c *Calls) Limited(parent context.Context, waits bool) (ctx context.Context
 }
 
 // Persist calls f, which sends a request for the lock with that name, until it succeeds, fails in a way that another
-// attempt cannot cure, or ctx or the client ends. In the last case the error is a Tried. While the request is refused, it
-// is sent again each second.
+// attempt cannot cure, or ctx or the client ends. In the last case the error is a Tried. While the request is refused,
+// it is sent again each second.
 func (c *Calls) Persist(ctx context.Context, lock string, f func() error) error {
 	return c.attempt(ctx, f, c.refusedFor(lock, math.MaxInt64))
 }

@@ -71,8 +71,9 @@ const (
 	Broken                    // no administrator's doing ends it
 )
 
-// texts are the errors of Redis 6.2 and later, and of Valkey; the first that fits counts. Redis 6.2 and KeyDB wrap what a
-// command replied to a script: "ERR Error running script (call to f_…): @user_script:12: @user_script: 12: -READONLY …".
+// texts are the errors of Redis 6.2 and later, and of Valkey; the first that fits counts. Redis 6.2 and KeyDB wrap what
+// a command replied to a script: "ERR Error running script (call to f_…): @user_script:12: @user_script: 12: -READONLY
+// …".
 var texts = []struct {
 	meaning Meaning
 	text    *regexp.Regexp
@@ -80,7 +81,7 @@ var texts = []struct {
 	// It starts, fails over, waits for its replicas, is busy, or cannot save its data to disk now (MISCONF).
 	{Temporary, regexp.MustCompile(`^(ERR )?(Error running script .*@user_script: ?\d+: -?)?` +
 		`((LOADING|READONLY|CLUSTERDOWN|TRYAGAIN|MASTERDOWN|NOREPLICAS|BUSY|MISCONF|MOVED|ASK) |max number of clients)`)},
-	{Forbidden, regexp.MustCompile(`OOM|NOPERM|NOAUTH|WRONGPASS|can't run this command|ACL failure in script`)},
+	{Forbidden, regexp.MustCompile(`OOM|NOPERM|can't run this command|ACL failure in script`)},
 	{ForeignKey, regexp.MustCompile(`WRONGTYPE`)},
 	{BadNumber, regexp.MustCompile(`the number (has layout|is damaged|is too far ahead)`)},
 	// What a script raises by itself ("user_script" without an @ before it), and what no script may call. Miniredis says

@@ -26,11 +26,13 @@ func TestOutage_BeginsAndEnds(t *testing.T) {
 	)
 	type lines = map[int]string                 // by ms
 	for events, want := range map[string]lines{ // ms, and what happens of which lock
-		"0 fails x, 10 succeeds x, 20 is 0":                                                   nil,
-		"0 fails x, 999 fails x, 1000 succeeds x, 2000 is 0":                                  nil,
-		"0 fails x, 1000 fails x, 1500 began 0, 3000 fails x, 3000 succeeds y, 7999 began 0":  {1000: begins},
-		"0 fails x, 1000 fails x, 3000 succeeds y, 6000 is 0, 6000 succeeds y, 7000 is 0":     {1000: begins, 6000: served + " 1s"},
-		"0 fails x, 1000 fails x, 20000 succeeds x, 20000 is 0":                               {1000: begins, 20000: served + " 1s"},
+		"0 fails x, 10 succeeds x, 20 is 0":                                                  nil,
+		"0 fails x, 999 fails x, 1000 succeeds x, 2000 is 0":                                 nil,
+		"0 fails x, 1000 fails x, 1500 began 0, 3000 fails x, 3000 succeeds y, 7999 began 0": {1000: begins},
+		"0 fails x, 1000 fails x, 3000 succeeds y, 6000 is 0, 6000 succeeds y, 7000 is 0": {1000: begins, 6000: served +
+			" 1s"},
+		"0 fails x, 1000 fails x, 20000 succeeds x, 20000 is 0": {1000: begins, 20000: served +
+			" 1s"},
 		"0 fails x, 1000 fails x, 60999 began 0, 61000 is 0, 70000 fails x, 70500 succeeds x": {1000: begins},
 		"0 fails x, 1000 fails x, 2000 succeeds x, 5999 fails x, 11000 succeeds x": {
 			1000: begins, 11000: served + " 5.999s"},

@@ -2,13 +2,13 @@
 //
 // # The problem
 //
-// A caller of a lock may end its wait at any time, a connection may hang, and thousands of goroutines may want something
-// of Redis at the same moment. go-redis does not interrupt a command when its ctx is cancelled.
+// A caller of a lock may end its wait at any time, a connection may hang, and thousands of goroutines may want
+// something of Redis at the same moment. go-redis does not interrupt a command when its ctx is cancelled.
 //
-// The obvious way is to call go-redis on the caller's goroutine. It fails three times. A cancelled Lock returns when the
-// client's ReadTimeout and its retries are over. Each of 10,000 callers takes a connection and a round trip of its own,
-// so that renewals come too late, and leases are lost. And a connection that somebody on the way has forgotten costs its
-// caller many seconds, though another connection would be answered at once.
+// The obvious way is to call go-redis on the caller's goroutine. It fails three times. A cancelled Lock returns when
+// the client's ReadTimeout and its retries are over. Each of 10,000 callers takes a connection and a round trip of its
+// own, so that renewals come too late, and leases are lost. And a connection that somebody on the way has forgotten
+// costs its caller many seconds, though another connection would be answered at once.
 //
 // # The outline
 //
@@ -17,7 +17,9 @@
 // (plain) a batch is a pipeline of up to maxBatch requests. Other clients have servers that should not wait for each
 // other: there each request is sent alone. A lane has a bound of batches in flight, of its senders, and of requests,
 // maxInFlight. The user's client and its hooks see every command once, alone with its caller's ctx, or in a pipeline,
-// which cannot carry the ctx of each of its commands. An idle sender waits for work: its stack has grown already.
+// which cannot carry the ctx of each of its commands. An idle sender (idle) waits for work: its stack has grown
+// already. By the system's clock it lets the callers of a pipeline run first (yields), whose next requests then share
+// one, too.
 //
 // Urgent requests have a lane of their own while there are many others. In one queue with all others, the renewals of a
 // client wait behind thousands of Locks that begin at once. To put them first in that queue is not enough: the reply to
@@ -30,19 +32,20 @@
 //   - After 500 ms, and each second, a Cluster's slots are read again (slots, reloaded), as after a request without a
 //     reply. By itself go-redis does so only after a reply, or with a request after 10 s, and until then calls a master
 //     that is dead.
-//   - After 1 s, a request that may be sent twice is queued again, before all others: the connection may be dead. If that
-//     attempt hangs as well, so it is after 1, 2, 4, 8 and 16 s more: the server may be slow. The first end counts. A
-//     reply that comes after it is dropped: the grants that it may name reach their waiters by notifications and
-//     heartbeats.
+//   - After 1 s, a request that may be sent twice is queued again, before all others: the connection may be dead. If
+//     that attempt hangs as well, so it is after 1, 2, 4, 8 and 16 s more: the server may be slow. The first end
+//     counts. A reply that comes after it is dropped: the grants that it may name reach their waiters by notifications
+//     and heartbeats. A batch whose requests are all queued again does not count as in flight, up to a bound: go-redis
+//     keeps its sender until it gives up.
 //   - After 2 s, a request without a reply has failed, and note is told.
 //
 // A request that is alone is sent on its caller's goroutine, inline, which saves the two switches of goroutines of a
 // sender, half the time of a round trip on loopback. That is so if its ctx has a deadline that go-redis obeys
-// (deadlines), nothing is in flight or waits, and Redis has replied to what was last in flight (answers), within the last
-// second (answered): a first command may have to dial, one on an idle connection may hang, and both are left to a sender.
-// An inline request is in flight as others are. go-redis notices a cancellation only between its attempts. So one whose
-// ctx is cancelled before its deadline returns when Redis replies, after the client's ReadTimeout, or at the deadline,
-// whichever is first.
+// (deadlines), nothing is in flight or waits, and Redis has replied to what was last in flight (answers), within the
+// last second (answered): a first command may have to dial, one on an idle connection may hang, and both are left to a
+// sender. An inline request is in flight as others are. go-redis notices a cancellation only between its attempts. So
+// one whose ctx is cancelled before its deadline returns when Redis replies, after the client's ReadTimeout, or at the
+// deadline, whichever is first.
 //
 // A panic in a hook reaches the caller if the request is sent on its goroutine. On a sender it ends the process.
 package dispatch
@@ -110,7 +113,7 @@ type Dispatcher struct {
 	mu             sync.Mutex
 	closed         bool        // guarded by mu
 	urgent, others lane        // guarded by mu
-	timer          clock.Timer // guarded by mu: calls look at that time; nil if nothing was in flight when it was called last
+	timer          clock.Timer // guarded by mu: calls look at that time; nil while nothing is in flight
 	at             time.Time   // guarded by mu
 	answers        bool        // guarded by mu: Redis has replied to what was last in flight
 	answered       time.Time   // guarded by mu: when it has replied last
@@ -225,11 +228,11 @@ func (d *Dispatcher) lanes() [2]*lane { return [...]*lane{&d.urgent, &d.others} 
 func (d *Dispatcher) Requests() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.urgent.requests() + d.others.requests()
+	return d.urgent.requestsLocked() + d.others.requestsLocked()
 }
 
-// requests returns how many requests of the lane have not ended. The caller holds the Dispatcher's mu.
-func (l *lane) requests() int {
+// requestsLocked returns how many requests of the lane have not ended.
+func (l *lane) requestsLocked() int {
 	n := l.waiting.Len()
 	for _, b := range l.inFlight {
 		n += len(b.requests)
@@ -267,12 +270,12 @@ func (d *Dispatcher) add(r *request) bool {
 		return false
 	}
 	r.lane = &d.others
-	if r.Urgent && r.lane.requests() > d.maxInFlight/2 {
+	if r.Urgent && r.lane.requestsLocked() > d.maxInFlight/2 {
 		r.lane = &d.urgent
 	}
 	r.element = r.lane.waiting.PushBack(r)
-	if b := d.take(r.lane); b != nil {
-		d.start(b)
+	if b := d.takeLocked(r.lane); b != nil {
+		d.startLocked(b)
 	}
 	return true
 }
@@ -289,9 +292,9 @@ func (d *Dispatcher) withdraw(r *request) (sent bool) {
 	return r.attempts > 0
 }
 
-// take returns the next batch of a lane; nil if nothing waits there, or the bounds do not allow it. The caller holds
-// mu, and sends it.
-func (d *Dispatcher) take(l *lane) *batch {
+// takeLocked returns the next batch of a lane; nil if nothing waits there, or the bounds do not allow it. The caller
+// sends it.
+func (d *Dispatcher) takeLocked(l *lane) *batch {
 	if l.waiting.Len() == 0 {
 		return nil
 	}
@@ -304,8 +307,8 @@ func (d *Dispatcher) take(l *lane) *batch {
 		return nil
 	}
 	if n >= l.senders || room <= 0 {
-		if until := l.current(max(0, n-l.senders)).since.Add(overdue); until.After(now) { // too many are not overdue
-			d.setTimer(now, until)
+		if until := l.currentLocked(max(0, n-l.senders)).since.Add(overdue); until.After(now) { // too many are not overdue
+			d.setTimerLocked(now, until)
 			return nil
 		}
 		room = max(room, 1) // no full pipelines: Redis may be slow rather than hang
@@ -324,19 +327,19 @@ func (d *Dispatcher) take(l *lane) *batch {
 	if len(b.requests) == 0 {
 		return nil
 	}
-	d.fly(b)
+	d.flyLocked(b)
 	return b
 }
 
-// fly puts a batch in flight. The caller holds mu.
-func (d *Dispatcher) fly(b *batch) {
+// flyLocked puts a batch in flight.
+func (d *Dispatcher) flyLocked(b *batch) {
 	b.current = len(b.requests)
 	b.lane.inFlight = append(b.lane.inFlight, b)
-	d.setTimer(b.since, b.due())
+	d.setTimerLocked(b.since, b.due())
 }
 
-// current returns the batch with that index of those that are not repeated. The caller holds the Dispatcher's mu.
-func (l *lane) current(i int) (b *batch) {
+// currentLocked returns the batch with that index of those that are not repeated.
+func (l *lane) currentLocked(i int) (b *batch) {
 	for _, b = range l.inFlight {
 		if i -= min(b.current, 1); i < 0 {
 			break
@@ -345,8 +348,8 @@ func (l *lane) current(i int) (b *batch) {
 	return b
 }
 
-// setTimer has look called at that time, unless it will be called sooner. The caller holds mu.
-func (d *Dispatcher) setTimer(now, at time.Time) {
+// setTimerLocked has look called at that time, unless it will be called sooner.
+func (d *Dispatcher) setTimerLocked(now, at time.Time) {
 	if d.timer != nil {
 		if !at.Before(d.at) {
 			return
@@ -371,17 +374,17 @@ func (d *Dispatcher) look() {
 		for _, b := range l.inFlight {
 			for ; !b.due().After(now); b.steps++ {
 				hangs = true
-				failed, again = d.step(b, b.steps+1, failed, again)
+				failed, again = d.stepLocked(b, b.steps+1, failed, again)
 			}
 		}
 		for _, r := range slices.Backward(again) {
 			r.element = l.waiting.PushFront(r)
 		}
-		for b := d.take(l); b != nil; b = d.take(l) {
-			d.start(b)
+		for b := d.takeLocked(l); b != nil; b = d.takeLocked(l) {
+			d.startLocked(b)
 		}
 		for _, b := range l.inFlight {
-			d.setTimer(now, b.due())
+			d.setTimerLocked(now, b.due())
 		}
 	}
 	if hangs {
@@ -397,9 +400,9 @@ func (d *Dispatcher) look() {
 	}
 }
 
-// step does what is due of a batch after so many steps. It adds the locks of requests that have failed by now, and the
-// requests that are to be sent again. The caller holds mu.
-func (d *Dispatcher) step(b *batch, steps int, failed []string, again []*request) ([]string, []*request) {
+// stepLocked does what is due of a batch after so many steps. It adds the locks of requests that have failed by now,
+// and the requests that are to be sent again.
+func (d *Dispatcher) stepLocked(b *batch, steps int, failed []string, again []*request) ([]string, []*request) {
 	for _, r := range b.requests {
 		if r.done.Load() || r.ctx.Err() != nil {
 			continue
@@ -436,8 +439,8 @@ func (d *Dispatcher) reload() {
 	}
 }
 
-// start has a sender send a batch. The caller holds mu.
-func (d *Dispatcher) start(b *batch) {
+// startLocked has a sender send a batch.
+func (d *Dispatcher) startLocked(b *batch) {
 	if d.idle > 0 { // its stack has grown already, which a new goroutine's would have to
 		d.idle--
 		d.work <- b
@@ -465,8 +468,8 @@ func (d *Dispatcher) run(b *batch) {
 // next returns what a sender is to send after b, and waits for it. It returns nil if enough senders are idle.
 func (d *Dispatcher) next(b *batch) *batch {
 	d.mu.Lock()
-	d.landed(b)
-	b = d.take(b.lane)
+	d.landedLocked(b)
+	b = d.takeLocked(b.lane)
 	idle := b == nil && !d.closed && d.idle < cap(d.work)
 	if idle {
 		d.idle++
@@ -478,8 +481,8 @@ func (d *Dispatcher) next(b *batch) *batch {
 	return b
 }
 
-// landed removes a batch that is not in flight any more. The caller holds mu.
-func (d *Dispatcher) landed(b *batch) {
+// landedLocked removes a batch that is not in flight any more.
+func (d *Dispatcher) landedLocked(b *batch) {
 	b.lane.inFlight = slices.DeleteFunc(b.lane.inFlight, func(other *batch) bool { return other == b })
 	if d.answers = b.answers; d.answers {
 		d.answered = d.clock.Now()
@@ -490,7 +493,7 @@ func (d *Dispatcher) send(b *batch) {
 	cmds := make([]*redis.Cmd, len(b.requests))
 	defer func() {
 		for i, r := range b.requests {
-			r.finished(d, b, cmds[i])
+			_, _ = r.finished(d, b, cmds[i])
 		}
 	}()
 	if len(cmds) == 1 {
@@ -511,8 +514,8 @@ func (d *Dispatcher) send(b *batch) {
 	}
 }
 
-// finished notes what has become of an attempt, and ends its request: another attempt may be under way, but who sent the
-// request tries it again. cmd is nil if a hook has ended the goroutine.
+// finished notes what has become of an attempt, and ends its request: another attempt may be under way, but who sent
+// the request tries it again. cmd is nil if a hook has ended the goroutine.
 func (r *request) finished(d *Dispatcher, b *batch, cmd *redis.Cmd) (any, error) {
 	var reply any
 	err := errEnded
@@ -546,7 +549,7 @@ func (d *Dispatcher) alone(r *request) *batch {
 		return nil
 	}
 	b := &batch{lane: &d.others, requests: []*request{r}, since: now}
-	d.fly(b)
+	d.flyLocked(b)
 	d.senders.Add(1)
 	return b
 }
@@ -562,9 +565,9 @@ func (d *Dispatcher) inline(r *request, b *batch) (reply any, err error) {
 		reply, err = r.finished(d, b, cmd)
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.landed(b)
-		if next := d.take(b.lane); next != nil {
-			d.start(next)
+		d.landedLocked(b)
+		if next := d.takeLocked(b.lane); next != nil {
+			d.startLocked(next)
 		}
 		d.senders.Done()
 	}()

@@ -151,7 +151,8 @@ func TestHang_LeftWhileQueuedAgain(t *testing.T) {
 // A request is sent by its hash, and by its text if the server does not have the script; to read only where the server
 // and its rights allow that.
 func TestSend_Commands(t *testing.T) {
-	const unknown, denied = "ERR unknown command 'EVALSHA_RO'", "NOPERM User u has no permissions to run the 'evalsha_ro' command"
+	const unknown, denied = "ERR unknown command 'EVALSHA_RO'",
+		"NOPERM User u has no permissions to run the 'evalsha_ro' command"
 	for name, test := range map[string]struct {
 		readOnly bool
 		replies  map[string]string // errors, by command
@@ -161,9 +162,10 @@ func TestSend_Commands(t *testing.T) {
 		"loaded":     {false, nil, []string{"evalsha", "evalsha"}, ""},
 		"not loaded": {false, map[string]string{"evalsha": "NOSCRIPT x"}, []string{"evalsha", "eval", "evalsha", "eval"}, ""},
 		"to read":    {true, nil, []string{"evalsha_ro", "evalsha_ro"}, ""},
-		"a text":     {true, map[string]string{"evalsha_ro": "NOSCRIPT x"}, []string{"evalsha_ro", "eval_ro", "evalsha_ro", "eval_ro"}, ""},
-		"Redis 6":    {true, map[string]string{"evalsha_ro": unknown}, []string{"evalsha_ro", "evalsha", "evalsha"}, ""},
-		"no right":   {true, map[string]string{"evalsha_ro": denied}, []string{"evalsha_ro", "evalsha", "evalsha"}, ""},
+		"a text": {true, map[string]string{"evalsha_ro": "NOSCRIPT x"},
+			[]string{"evalsha_ro", "eval_ro", "evalsha_ro", "eval_ro"}, ""},
+		"Redis 6":  {true, map[string]string{"evalsha_ro": unknown}, []string{"evalsha_ro", "evalsha", "evalsha"}, ""},
+		"no right": {true, map[string]string{"evalsha_ro": denied}, []string{"evalsha_ro", "evalsha", "evalsha"}, ""},
 		"no right to both": {true, map[string]string{"evalsha_ro": denied, "evalsha": "NOPERM x"},
 			[]string{"evalsha_ro", "evalsha", "evalsha_ro", "evalsha"}, denied},
 	} {

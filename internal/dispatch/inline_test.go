@@ -19,7 +19,7 @@ import (
 )
 
 // deadline returns a ctx with a deadline that is far away.
-func deadline(t *testing.T, parent context.Context) context.Context {
+func deadline(parent context.Context, t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(parent, 24*time.Hour)
 	t.Cleanup(cancel)
@@ -51,14 +51,14 @@ func inlineBubble(t *testing.T, test func(t *testing.T, s *server, d *dispatch.D
 // warm sends a first command, after which Redis is known to answer.
 func warm(t *testing.T, d *dispatch.Dispatcher) {
 	t.Helper()
-	require.NoError(t, send(deadline(t, t.Context()), d, "first"))
+	require.NoError(t, send(deadline(t.Context(), t), d, "first"))
 	synctest.Wait() // its sender is idle
 }
 
 // beginInline sends a command inline, and returns when it is under way.
 func (s *server) beginInline(t *testing.T, d *dispatch.Dispatcher, key string) {
 	t.Helper()
-	s.callers.Go(func() { assert.NoError(t, send(deadline(t, t.Context()), d, key)) })
+	s.callers.Go(func() { assert.NoError(t, send(deadline(t.Context(), t), d, key)) })
 	synctest.Wait()
 	require.Contains(t, s.inline, key)
 }
@@ -142,7 +142,7 @@ func TestInline_HooksSeeTheCallersContext(t *testing.T) {
 	inlineBubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, _ int) {
 		warm(t, d)
 		ctx := context.WithValue(t.Context(), valueKey{}, "span")
-		require.NoError(t, send(deadline(t, ctx), d, "inline"))
+		require.NoError(t, send(deadline(ctx, t), d, "inline"))
 		require.NoError(t, send(ctx, d, "not inline"))
 		assert.Equal(t, []any{nil, "span", "span"}, s.values)
 		assert.Equal(t, []string{"inline"}, s.inline)
@@ -159,7 +159,7 @@ func TestInline_CloseWaits(t *testing.T) {
 		d.Close()
 		assert.Equal(t, time.Minute, time.Since(start))
 		s.callers.Wait()
-		require.ErrorIs(t, send(deadline(t, t.Context()), d, "y"), dispatch.ErrClosed)
+		require.ErrorIs(t, send(deadline(t.Context(), t), d, "y"), dispatch.ErrClosed)
 		assert.NotContains(t, s.sent(), "y")
 	})
 }
@@ -171,7 +171,7 @@ func TestInline_HangingHoldsUpNoOther(t *testing.T) {
 		warm(t, d)
 		s.beginInline(t, d, "hangs")
 		start := time.Now()
-		require.NoError(t, send(deadline(t, t.Context()), d, "goes"))
+		require.NoError(t, send(deadline(t.Context(), t), d, "goes"))
 		assert.Zero(t, time.Since(start))
 		s.begin(t, d, "hangs", bound-spare-1, 0) // with it, all senders
 		require.NoError(t, send(t.Context(), d, "goes late"))
@@ -217,7 +217,7 @@ func TestInline_HookThatEndsItsGoroutine(t *testing.T) {
 				over := make(chan any, 1)
 				s.callers.Go(func() {
 					defer func() { over <- recover() }()
-					_ = send(deadline(t, t.Context()), d, "ends")
+					_ = send(deadline(t.Context(), t), d, "ends")
 					assert.Fail(t, "it goes on")
 				})
 				synctest.Wait()
@@ -233,7 +233,7 @@ func TestInline_HookThatEndsItsGoroutine(t *testing.T) {
 				s.callers.Wait()
 				synctest.Wait()
 				assert.Zero(t, d.Waiting())
-				require.NoError(t, send(deadline(t, t.Context()), d, "goes"))
+				require.NoError(t, send(deadline(t.Context(), t), d, "goes"))
 				assert.Equal(t, []string{"ends", "goes"}, s.inline)
 			})
 		})
@@ -246,7 +246,7 @@ func TestInline_NotWhileRedisDoesNotAnswer(t *testing.T) {
 		warm(t, d)
 		s.fault["no reply"] = func(context.Context) error { return errors.New("connection reset") }
 		s.fault["error"] = func(context.Context) error { return redis.Nil } // any that Redis has replied
-		ctx := deadline(t, t.Context())
+		ctx := deadline(t.Context(), t)
 		require.Error(t, send(ctx, d, "no reply"))
 		require.Error(t, send(ctx, d, "no reply"))
 		synctest.Wait() // the sender has noted it, before another one notes the next reply

@@ -70,8 +70,8 @@ type evals struct{ lackReadOnly atomic.Bool }
 
 // send calls once with r as it is to be sent: by its hash, and by its text if the server does not have the script, as
 // after SCRIPT FLUSH, a restart or a failover. From the first time on that Redis refuses EVALSHA_RO, it is EVALSHA: a
-// server before Redis 7 has no EVALSHA_RO, and a user may lack the right to it. If Redis refuses both, the error is that
-// of EVALSHA_RO, which suffices.
+// server before Redis 7 has no EVALSHA_RO, and a user may lack the right to it. If Redis refuses both, the error is
+// that of EVALSHA_RO, which suffices.
 func (e *evals) send(r Request, once func(Request) (any, error)) (any, error) {
 	r.ReadOnly = r.ReadOnly && !e.lackReadOnly.Load()
 	var refused error
@@ -111,8 +111,8 @@ func (d *Direct) Send(ctx context.Context, r Request) (any, error) {
 	return d.evals.send(r, func(r Request) (any, error) { return r.call(ctx, d.rdb).Result() })
 }
 
-// Counted is an argument that counts how often it is written to a connection. go-redis resends a command whose reply was
-// lost, and does not tell; but it marshals the arguments each time.
+// Counted is an argument that counts how often it is written to a connection. go-redis resends a command whose reply
+// was lost, and does not tell; but it marshals the arguments each time.
 type Counted struct {
 	text    string
 	written atomic.Int32
@@ -131,8 +131,8 @@ func (c *Counted) MarshalBinary() ([]byte, error) {
 func (c *Counted) String() string { return c.text }
 
 // Ambiguous reports whether the request, which has ended with err, may have run without its caller's knowledge, or may
-// still run: it was written more than once, or there is no reply that can be relied on. The count alone does not tell: a
-// request may be written after Send has returned, unless its error says that it was not sent.
+// still run: it was written more than once, or there is no reply that can be relied on. The count alone does not tell:
+// a request may be written after Send has returned, unless its error says that it was not sent.
 func (c *Counted) Ambiguous(err error) bool {
 	var abandoned *AbandonedError
 	var reply redis.Error
@@ -146,9 +146,9 @@ func (c *Counted) Ambiguous(err error) bool {
 	}
 }
 
-// AbandonedError is the error of a request whose ctx ended before Redis had replied. Its text does not speak of ctx: the
-// caller of a lock may not know that one, which ends with MaxWait, for example. It does not wrap the cause of that ctx,
-// which may be any error: also what Redis has replied to another request.
+// AbandonedError is the error of a request whose ctx ended before Redis had replied. Its text does not speak of ctx:
+// the caller of a lock may not know that one, which ends with MaxWait, for example. It does not wrap the cause of that
+// ctx, which may be any error: also what Redis has replied to another request.
 type AbandonedError struct {
 	Over <-chan struct{} // closed when the request has ended; until then Redis may still execute it
 	sent bool

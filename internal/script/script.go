@@ -260,7 +260,9 @@ func (l Lock) request(verb string, args ...any) dispatch.Request {
 
 // send sends a request and reads its reply. It is ambiguous if a copy of it may still reach Redis, or have done so,
 // whatever the error.
-func send[T any](ctx context.Context, l Lock, r dispatch.Request, read func(*reader) T) (v T, ambiguous bool, err error) {
+func send[T any](
+	ctx context.Context, l Lock, r dispatch.Request, read func(*reader) T,
+) (v T, ambiguous bool, err error) {
 	reply, err := l.rdb.Send(ctx, r)
 	ambiguous = r.Args[0].(*dispatch.Counted).Ambiguous(err)
 	if err != nil && err != redis.Nil { //nolint:errorlint // a nil is a reply; one that is wrapped is not from a script
