@@ -64,7 +64,7 @@ func TestRun_TellsCMDWhatItHolds(t *testing.T) {
 		require.Len(t, s.Holders, 1)
 		h := s.Holders[0]
 		assert.Equal(t, fmt.Sprint(strings.Fields(words)[0], " ", s.Fence, " ",
-			string(fmt.Sprintf("%s/%d", h.Token.Text(), h.Fence))), told)
+			fmt.Sprintf("%s/%d", h.Token.Text(), h.Fence)), told)
 		assert.Equal(t, []any{want.weight, want.permits, want.writer}, []any{h.Weight, s.Permits, h.Writer})
 		require.Equal(t, result{code: 7}, r.wait())
 	})
