@@ -437,7 +437,7 @@ func TestLock_CauseThatIsAnErrorOfRedis(t *testing.T) {
 		for _, r := range sent.requests() {
 			verbs = append(verbs, r.verb)
 		}
-		assert.Equal(t, []string{"acquire", "acquire", "leave", "leave"}, verbs)
+		assert.ElementsMatch(t, []string{"acquire", "acquire", "leave", "leave"}, verbs) // of two senders
 	})
 }
 
