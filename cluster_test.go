@@ -218,7 +218,7 @@ func TestCluster_SubscribersNodeDies(t *testing.T) {
 		})
 		mutexes = append(mutexes, newClient(t, cluster.Client(), fairlock.Config{
 			Name:  fmt.Sprint(i, "-", client),
-			Trace: &fairlock.Trace{Subscription: func(s fairlock.SubscriptionInfo) { up[i].Store(s.Err == nil) }},
+			Trace: &fairlock.Trace{Subscription: func(err error) { up[i].Store(err == nil) }},
 		}).Mutex(name))
 	}
 	handoffs := func() time.Duration { // of which each wakes the other client

@@ -396,7 +396,7 @@ func listening(t *testing.T, rdb fairlock.Redis, cfg fairlock.Config) (*fairlock
 	var j journal
 	var up atomic.Bool
 	cfg.Trace = j.trace()
-	cfg.Trace.Subscription = func(i fairlock.SubscriptionInfo) { up.Store(i.Err == nil) }
+	cfg.Trace.Subscription = func(err error) { up.Store(err == nil) }
 	c := newClient(t, rdb, cfg)
 	m := c.Mutex("contended by " + c.Name())
 	first := hold(t, m.Lock)

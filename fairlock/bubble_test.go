@@ -315,8 +315,8 @@ func (j *journal) trace() *fairlock.Trace {
 }
 
 func (j *journal) add(name string, info any) {
-	if s, ok := info.(fairlock.SubscriptionInfo); ok {
-		name = map[bool]string{true: "subscribed", false: "subscription broke"}[s.Err == nil]
+	if name == "Subscription" {
+		name = map[bool]string{true: "subscribed", false: "subscription broke"}[info == nil]
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -64,7 +64,7 @@ func New(rdb Redis, cfg Config) (*Client, error) {
 			if err == nil && others != nil { // it comes up again
 				c.repeatReleases()
 			}
-			emit(cfg.Trace.Subscription, SubscriptionInfo{Err: err})
+			emit(cfg.Trace.Subscription, err)
 		},
 	})
 	return c, nil
@@ -92,10 +92,9 @@ func checkRedis(rdb Redis) error {
 func (c *Client) Name() string { return c.cfg.Name }
 
 // Close ends the Client. Calls that wait return ErrClosed, and their waiters leave the queues. Leases end with
-// ErrClosed, and their locks stay held in Redis for the rest of TTL. Call Unlock before, or Shutdown, if others should
-// get them sooner. A release in flight goes on. Close returns when every goroutine and request of the Client has ended,
-// which a Redis that hangs delays by go-redis's own timeouts. Further calls have no effect. A Trace callback must not
-// call Close.
+// ErrClosed, and their locks stay held in Redis for the rest of TTL: call Unlock before, or Shutdown. Close returns
+// when every goroutine and request of the Client has ended, which a Redis that hangs delays by go-redis's own timeouts.
+// Further calls have no effect.
 func (c *Client) Close() error {
 	c.tasks.Close()
 	c.calls.Close()
@@ -104,18 +103,15 @@ func (c *Client) Close() error {
 
 // Shutdown waits for the work under the client's locks, and closes the client. Meanwhile Lock, Try…, Do and Resume
 // return ErrClosed, also if they wait already, but for calls whose ctx carries a held lease of this client (from Do or
-// Lease.Context), because a holder may need another lock. These end with that lease, because their ctx does. Renewals,
-// Renew, Unlock and what is for operators go on.
+// Lease.Context), because a holder may need another lock. Renewals, Renew and Unlock go on.
 //
 // Shutdown returns nil when all leases have ended, Redis has acknowledged every release and every leave, and the client
 // is closed. If ctx ends first, leases end as by Close, and Shutdown returns the error of ctx within 100 ms. Its text
-// says how many leases were held, and names one lock. What is in flight ends in the background, and Close waits for it.
-// If Close is called meanwhile, Shutdown returns ErrClosed. Further calls wait for the same end.
+// says how many leases were held, and names one lock. If Close is called meanwhile, Shutdown returns ErrClosed.
 //
 // A lease that nobody unlocks keeps Shutdown waiting until ctx ends, and so does a call under a lease whose ctx was
-// made by context.WithoutCancel. So a function that runs for as long as its ctx, such as that of package leader, needs
-// a ctx that ends before, at SIGTERM for example. The function of Do and Trace callbacks must not call Shutdown, which
-// would wait for them.
+// made by context.WithoutCancel. A function that runs for as long as its ctx, such as that of package leader, needs a
+// ctx that ends before. The function of Do and Trace callbacks must not call Shutdown, which would wait for them.
 func (c *Client) Shutdown(ctx context.Context) error {
 	if err := c.tasks.Shutdown(ctx, func() { _ = c.Close() }); err != nil {
 		return fmt.Errorf("fairlock: shutdown: %w", err)

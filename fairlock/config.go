@@ -30,8 +30,8 @@ type Config struct {
 	// characters, no characters that only format text, and no space at its beginning or end.
 	Namespace string
 	// Name is this client's readable id, 1 to 128 bytes of printable ASCII without spaces, by default
-	// "<host>-<pid>-<random>". It must be unique: two clients with one Name receive each other's notifications. Where the
-	// others reach a leader is leader.Config.Address.
+	// "<host>-<pid>-<random>". Clients with one Name each receive all messages of that Name, and cannot be told apart in
+	// logs and on screens. Where the others reach a leader is leader.Config.Address.
 	Name string
 	// TTL is the length of a lease. If a holder crashes, the others wait for the rest of it. Default 10 s, at least 10 ms.
 	TTL time.Duration

@@ -6,7 +6,9 @@
 // the background until [Lease.Unlock] hands the lock to the next waiter. [Mutex.TryDo] and [Mutex.TryLock] do not wait.
 //
 // A [Semaphore] has as many holders as it has permits, an [RWMutex] one writer or any number of readers. Everything
-// said about a lock applies to both. Each holder has its own lease. Package leader elects one leader of many processes.
+// said about a lock applies to both. Each holder has its own lease. A [KeyedSemaphore] shares its permits fairly
+// between keys, such as tenants. Package leader elects one leader of many processes. Package admin looks at locks and
+// intervenes.
 //
 // # Promises
 //
@@ -19,11 +21,11 @@
 //   - Early notice. [Lease.Done] closes before another client can be granted the lock, even if Redis hangs.
 //   - A crash costs a bounded time. A crashed holder blocks the lock for the rest of its TTL or minimum hold, whichever
 //     is longer. Any number of crashed waiters block it for one WaiterTTL in all.
-//   - Nothing stays behind. Every key expires, but for a number that [Semaphore.Resize] has set. The lock's last number
-//     stays for FenceTTL.
+//   - Nothing stays behind. Every key expires, but for a number of permits that an operator has set. The lock's last
+//     number stays for FenceTTL.
 //
 // After a failover to a replica that missed the last writes, a restart that lost them (appendonly no, the default), an
-// eviction (maxmemory-policy other than noeviction), a [Mutex.ForceRelease], or a step of Redis's clock beyond the end
+// eviction (maxmemory-policy other than noeviction), a forced release, or a step of Redis's clock beyond the end
 // of a lease, two clients can hold the lock until the first one's next renewal, a third of TTL later at most. Fences
 // rise all the same, unless Redis has lost the number and its clock is behind it. The order survives lost messages, and
 // one stall, restart that keeps the data, or step of Redis's clock, up to 10 min. Several within WaiterTTL/3 can change
@@ -41,8 +43,8 @@
 // lock, held through the same Client, for which it would wait. Otherwise locking twice deadlocks until ctx ends.
 //
 // Waiters wait in their callers' goroutines. From its first contention on, a client has one Pub/Sub connection, and
-// sends one heartbeat per lock and second for its waiters. [Client.Close] waits for every goroutine of the client.
-// Close the client before the Redis client.
+// sends one heartbeat per lock and second for its waiters. Close the client before the Redis client, in whose options
+// ContextTimeoutEnabled should be set: a request that is alone takes half of the time then.
 //
 // # Failure
 //
@@ -55,35 +57,16 @@
 //     ctx lasts. If no server has ever answered the client, Lock gives up after 10 s, because the address may be wrong.
 //     Calls that do not wait for the lock try for 3 s. The error is [ErrUnreachable].
 //   - Refusals. A new call returns [ErrRefused] at once if only an administrator can fix the cause, such as missing
-//     rights or a full server. A queued waiter, a renewal and a release go on, once a second.
-//   - Errors that nothing mends are returned at once, such as a foreign key, or a node of a Cluster behind a
-//     *redis.Client.
+//     rights or a full server, and so do errors that nothing mends, such as a foreign key. A queued waiter, a renewal
+//     and a release go on, once a second.
 //   - Loss. The end of a lease shows in [Lease.Done], [Lease.Context] and [Lease.Err]. Work under a lease should watch
 //     one of them. A loss is also logged.
 //   - Bad input is an [ErrInvalid] that names the field and its bounds. Nothing has been sent.
 //
 // # Time
 //
-// Times in Redis are the server's. A lease is measured here by this process's monotonic clock, from just before the
-// request was sent that granted or renewed it. It is trusted for TTL minus a safety margin of TTL/100 + 2 ms, and
-// renewed after about a third of TTL, so that two renewals may fail. A holder that was paused finds the end of its
-// lease as soon as it looks. Tests control the time with testing/synctest, or with a [Clock].
-//
-// # The Redis client
-//
-// Set ContextTimeoutEnabled in the options of the go-redis client, which then obeys the deadlines of its requests. A
-// request that is alone needs no other goroutine then, which saves half of its time on a fast network. It notices an
-// earlier cancellation only when Redis replies, after ReadTimeout, or at the deadline.
-//
-// Commands that block, such as BLPOP, keep a connection each. If they keep all of the pool, no lease is renewed. Give
-// locks a client of their own, or a PoolSize of at least two more than the commands that block at a time.
-//
-// Hooks see every command once, and so each copy of a request that has no reply for a second. A request that is sent
-// alone carries the values of its caller's ctx. On a *redis.Client, requests that coincide share a pipeline, which
-// carries none. Most hooks run in goroutines of the Client, where a panic ends the process.
-//
-// While a request has been in flight for over 500 ms, or has ended without a reply, the Client calls the go-redis
-// client's method ReloadState(context.Context), if it has one as *redis.ClusterClient does, at most once a second. So
-// the locks of a dead master go on once another one has its slots. A *redis.Ring is refused, because its clients may
-// disagree about the shard of a lock.
+// Times in Redis are the server's. A lease is measured by this process's monotonic clock, from just before its latest
+// request was sent. It is trusted for TTL minus a safety margin of TTL/100 + 2 ms, and renewed after about a third of
+// TTL. A holder that was paused finds the end of its lease as soon as it looks. Tests control the time with
+// testing/synctest, or with a [Clock].
 package fairlock

@@ -43,13 +43,12 @@ var (
 	// lost its data.
 	ErrRevoked = errs.Revoked
 	// ErrRefused means that Redis, or a proxy before it, has replied with a refusal: a right is missing, the password has
-	// changed, the server is full. It is the error of a call that has neither a ticket nor a lease yet. Whoever has one
-	// goes on, and asks once a second. If a lease is lost or a ctx ends meanwhile, it comes with ErrExpired or with the
-	// error of ctx.
+	// changed, the server is full. A call that has neither a ticket nor a lease yet returns it. Queued waiters and held
+	// leases retry once a second; if one ends meanwhile, it comes with ErrExpired or the error of ctx.
 	ErrRefused = errs.Refused
-	// ErrUnreachable means that the lease ended during an outage (see Stats), or that its latest renewal had failed or had
-	// no reply. It comes with the last error. Without ErrLost, a call gave up because Redis did not serve it. The text
-	// says after how long.
+	// ErrUnreachable with ErrLost means that the lease ended during an outage (see Stats), or that its latest renewal had
+	// failed or had no reply. Without ErrLost, a call gave up because Redis did not serve it; the text says after how
+	// long. It comes with the last error.
 	ErrUnreachable = errs.Unreachable
 )
 

@@ -34,8 +34,7 @@ var errorTypes = []struct {
 
 // ErrorType returns a short name of an error of this package, for a label of a metric: "invalid", "reentrant", "busy",
 // "queue_full", "wait_timeout", "refused", "expired", "revoked", "unreachable", "deadline_exceeded", "canceled",
-// "closed", "detached", "unlocked", "capacity" for a [*CapacityError], "broken" for another error of Redis, which
-// neither a retry nor an administrator cures, "_OTHER" for everything else, and "" for nil.
+// "closed", "detached", "unlocked", "capacity", "broken" for another error of Redis, "_OTHER", and "" for nil.
 func ErrorType(err error) string {
 	if err == nil {
 		return ""

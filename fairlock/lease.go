@@ -128,10 +128,9 @@ func (l *Lease) Renew(ctx context.Context) error {
 }
 
 // Detach ends the lease here without releasing the lock, and returns its Handle. It does no I/O. The lock stays held in
-// Redis for the rest of TTL, so another process should resume the lease before Deadline. If none does, a copy of its
-// acquire that was delayed on the way until then may keep the lock held for one TTL more. An error means that the lease
-// had ended before. In the function of Do, Detach ends its ctx, and Do then returns without a release and without an
-// error of its own.
+// Redis for the rest of TTL, so another process should resume the lease before Deadline. If none does, a delayed
+// duplicate of the acquire request may keep the lock held for one TTL more. An error means that the lease had ended. In
+// the function of Do, Detach ends its ctx, and Do returns without a release and without an error of its own.
 func (l *Lease) Detach() (Handle, error) {
 	if err := l.held.Detach(); err != nil {
 		return "", l.lock.wrap("detach", err)

@@ -14,16 +14,15 @@ func (c *Client) Mutex(name string, options ...HoldOption) Mutex {
 }
 
 // Lock waits in order until the lock is granted, and returns the lease. The error is that of ctx, ErrWaitTimeout,
-// ErrQueueFull, ErrReentrant, ErrClosed, ErrUnreachable, ErrInvalid, or one of Redis. A timeout is in a *HeldError if a
-// holder is known. If Redis hangs then, the waiter expires after its WaiterTTL, or after its TTL if it is granted the
-// lock.
+// ErrQueueFull, ErrReentrant, ErrClosed, ErrUnreachable, ErrRefused, ErrInvalid, or one of Redis. A timeout is in a
+// *HeldError if a holder is known.
 func (m Mutex) Lock(ctx context.Context) (*Lease, error) {
 	return m.lock.acquire(ctx, "lock", 1, nil)
 }
 
 // TryLock returns the lease if the lock is free and nobody waits for it, and else ErrBusy, in a *HeldError if the lock
 // is held. ErrUnreachable means that Redis did not serve TryLock for 3 s, ErrLost that the lease had ended when the
-// reply came. To do a job once on several machines, record under the lock that it is done, or use WithMinHold.
+// reply came. To do a job once on several machines, see WithMinHold.
 func (m Mutex) TryLock(ctx context.Context) (*Lease, error) {
 	return m.lock.tryAcquire(ctx, "trylock", 1, nil)
 }

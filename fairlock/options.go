@@ -117,7 +117,7 @@ func WithMaxWait(d time.Duration) Option { return option(func(s *settings) { s.m
 // WithMinHold keeps the lock taken until d after each grant or Resume, up to a year, by the holder's clock. An earlier
 // Unlock returns at once. So a job that several machines try with TryDo is done at most once in d, if their clocks
 // differ by less than d and than the rest of the period. Five permits and a minute let five holders start in a minute.
-// After a crash, the lock is free when both d and the TTL are over. Only ForceRelease shortens d. 0 means none.
+// After a crash, the lock is free when both d and the TTL are over. Only an operator shortens d. 0 means none.
 func WithMinHold(d time.Duration) HoldOption { return holdOption(func(s *settings) { s.minHold = d }) }
 
 // WithKeyLimit bounds how many permits a key of a [KeyedSemaphore] may hold at once, from 1 to 2^30. 0 means no limit.

@@ -11,9 +11,9 @@ import (
 )
 
 // Ping reports whether locks can be used now, for a readiness probe. It fails if Redis cannot be reached, loads its
-// data or is a replica, if the user lacks rights or the service does not have what a lock needs, and if the
-// subscription has been down for 5 s. On a Cluster it tries one master. After Shutdown or Close it returns ErrClosed.
-// Give ctx a deadline, because otherwise go-redis's own timeouts bound a request that hangs.
+// data or is a replica, if rights or commands are missing, if the subscription has been down for 5 s, and after
+// Shutdown or Close. On a Cluster it tries one master. Give ctx a deadline, because otherwise go-redis's own timeouts
+// bound a request that hangs.
 func (c *Client) Ping(ctx context.Context) error {
 	if err := c.ping(ctx); err != nil {
 		return fmt.Errorf("fairlock: ping: %w", err)

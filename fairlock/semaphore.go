@@ -13,23 +13,21 @@ type Semaphore struct{ shared }
 // Semaphore returns the semaphore with that name and number of permits, 1 to 2^30. Otherwise it is like Client.Mutex.
 //
 // Each request brings the number, so it can change from one deployment to the next. Meanwhile at most the larger number
-// is held, and a request with the smaller one delays those behind it. A number set by Resize counts instead.
+// is held, and a request with the smaller one delays those behind it. A number that an operator has set counts instead.
 func (c *Client) Semaphore(name string, permits int, options ...HoldOption) Semaphore {
 	return Semaphore{shared{newLock(c, KindSemaphore, name, permits, options)}}
 }
 
-// Acquire waits in order until n permits are granted, from 1 to the semaphore's number, and returns one lease on all of
-// them. The errors are those of Mutex.Lock, and a *CapacityError if the semaphore was resized to fewer. There is no
-// ErrReentrant, because a holder may acquire more permits. Two that do so can deadlock until ctx ends. Of a key,
-// n is also at most the key limit, and a *QueueFullError says whether the queue of the lock or the line of the key is
-// full.
+// Acquire waits in order until n permits are granted, and returns one lease on all of them. n is from 1 to the
+// semaphore's number, and to the key limit. The errors are those of Mutex.Lock, and a *CapacityError if the semaphore
+// was resized to fewer. There is no ErrReentrant: two holders that acquire more can deadlock until ctx ends.
 func (s Semaphore) Acquire(ctx context.Context, n int) (*Lease, error) {
 	return s.lock.acquire(ctx, "acquire", n, s.check(n))
 }
 
-// TryAcquire returns the lease if n permits are free and nobody waits. Otherwise it is like Mutex.TryLock, or returns a
-// *CapacityError. Of a key, it returns the lease if n permits are free, nobody of the key waits, the key has room below
-// its limit, and no other key comes first.
+// TryAcquire returns the lease if n permits are free and nobody waits; of a key, if nobody of the key waits, the key
+// has room below its limit, and no other key comes first. Otherwise it is like Mutex.TryLock, or returns a
+// *CapacityError.
 func (s Semaphore) TryAcquire(ctx context.Context, n int) (*Lease, error) {
 	return s.lock.tryAcquire(ctx, "tryacquire", n, s.check(n))
 }

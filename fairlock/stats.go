@@ -8,15 +8,13 @@ type Stats struct {
 	Waiters  int // waiters that Redis has queued
 	Requests int // requests to Redis that have not ended, including those that wait to be sent
 
-	// OutageSince is the time of the first failure in the present outage, else zero. A request fails if it has no reply
-	// after 2 s, or if its connection broke or Redis cannot serve it now, so that it is sent again. An outage begins with
-	// a second failure 1 s or more after the first. It ends 5 s after the latest failure if a request has succeeded since
-	// (on a Cluster one for the same lock), else a minute after it.
+	// OutageSince is the time of the first failure in the present outage, else zero. It begins with a second failure 1 s
+	// or more after the first, and ends 5 s after the latest if a request has succeeded since (on a Cluster one for the
+	// same lock), else a minute after it. No reply for 2 s is a failure, too.
 	OutageSince time.Time
 
-	// RefusedSince is since when Redis, or a proxy before it, refuses what the client tries again: renewals, releases, and
-	// requests of those that wait. It is zero if it does not. It begins and is over as an outage does, each lock by
-	// itself, and is none.
+	// RefusedSince is since when Redis, or a proxy before it, refuses what the client tries again, else zero. It begins
+	// and ends as an outage does, for each lock by itself.
 	RefusedSince time.Time
 }
 

@@ -10,24 +10,22 @@ import (
 // Trace is a set of callbacks. Each may be nil. A callback delays the event, so it should be quick. Several goroutines
 // may call one at once. A callback must not call the Client's Close or Shutdown, which wait for it.
 //
-// Queued, Abandoned and Granted run in the goroutine of their caller, and so does the Ended of an Unlock, and of a loss
-// that a method of the lease or of its ctx has found. A panic there reaches the caller: the lease is given back, and
-// the waiter leaves. All others run in goroutines of the Client, where a panic ends the process. The same holds for the
-// Logger.
+// Queued, Abandoned and Granted run in their caller's goroutine, and so does the Ended of an Unlock, or of a loss that
+// a method of the lease has found. A panic there reaches the caller, and the lease or the ticket is given back. All
+// others run in goroutines of the Client, where a panic ends the process, as does one of the Logger.
 //
-// The events balance. Each call of Lock, Try…, Do or Resume gives exactly one of Granted and Abandoned, with one Queued
-// before it if it has joined the queue. One Ended follows each Granted, after that has returned. A call that cannot
-// send a request (bad input, a ctx that has ended, a closed Client, ErrReentrant) gives no event. Only a panic of a
-// callback or a go-redis hook breaks the balance.
+// Each call of Lock, Try…, Do or Resume gives exactly one of Granted and Abandoned, with one Queued before it if it has
+// joined the queue. One Ended follows each Granted. A call that cannot send a request (bad input, a ctx that has ended,
+// a closed Client, ErrReentrant) gives no event.
 type Trace struct {
 	// an acquisition joins the queue; not again if its waiter is dropped and comes back
 	Queued           func(QueuedInfo)
-	Granted          func(GrantedInfo)      // a lease begins, also by Resume
-	Renewed          func(RenewedInfo)      // a renewal has succeeded, or failed, and others follow until the deadline
-	Ended            func(EndedInfo)        // a lease has ended; after Unlock, once its outcome is known
-	Abandoned        func(AbandonedInfo)    // an acquisition ends without a lease, also a Try… that finds the lock busy
-	NotificationLost func(Event)            // a heartbeat finds a grant of which the waiter was not notified
-	Subscription     func(SubscriptionInfo) // the subscription for notifications has come up, or has broken
+	Granted          func(GrantedInfo)   // a lease begins, also by Resume
+	Renewed          func(RenewedInfo)   // a renewal has succeeded, or failed, and others follow until the deadline
+	Ended            func(EndedInfo)     // a lease has ended; after Unlock, once its outcome is known
+	Abandoned        func(AbandonedInfo) // an acquisition ends without a lease, also a Try… that finds the lock busy
+	NotificationLost func(Event)         // a heartbeat finds a grant of which the waiter was not notified
+	Subscription     func(err error)     // the subscription for notifications has come up, with nil, or has broken
 }
 
 // Event is part of every callback about one acquisition.
@@ -66,8 +64,7 @@ type RenewedInfo struct {
 }
 
 // EndedInfo is about the end of a lease. Err is nil if Unlock has released the lock, ErrLost after a loss, ErrDetached
-// after Detach, and ErrClosed if the Client was closed. Any other Err is that of Unlock. The lock may then be held
-// until its TTL ends.
+// after Detach, and ErrClosed if the Client was closed. Any other Err is that of Unlock.
 type EndedInfo struct {
 	Event
 	Fence uint64
@@ -81,11 +78,6 @@ type AbandonedInfo struct {
 	Wait   time.Duration
 	Err    error
 	Queued bool // Queued was called for it
-}
-
-// SubscriptionInfo is about the subscription for notifications.
-type SubscriptionInfo struct {
-	Err error // why the subscription has broken; nil if it has come up
 }
 
 // JoinTraces returns a Trace that calls the callbacks of a, and then those of b. Either may be nil.

@@ -129,7 +129,7 @@ type verb struct {
 //  7. if waiters or leases send it, Requests in internal/wait/waiters.go, or Redis in internal/hold/env.go, and the
 //     fakes there. If users get it, a method in fairlock/lock.go, one of each kind that has it (mutex.go, semaphore.go,
 //     keyed.go, rwmutex.go; in lock.go for all of them), its test in fairlock_test.go, and a line in the CHANGELOG. If
-//     it tries for 3 s, tries in unserved_test.go and the lists that TestUnserved_EveryList names
+//     operators get it, a method of Client in admin, and its test there
 //  8. who sends it, in senders in internal/tools/doctor/rights_test.go. Then a test says which rights are missing
 //
 // A command that no script used before goes into the ACL lines in docs/operating.md, and into those of fairlock doctor:

@@ -319,7 +319,7 @@ func (s *server) exercise(parent context.Context) (notified bool, err error) {
 	queued, up, granted := make(chan struct{}, 9), make(chan struct{}, 9), make(chan bool, 9)
 	cfg := fairlock.Config{Namespace: s.Namespace, Logger: slog.New(slog.DiscardHandler), Trace: &fairlock.Trace{
 		Queued:       func(fairlock.QueuedInfo) { tell(queued) },
-		Subscription: func(fairlock.SubscriptionInfo) { tell(up) },
+		Subscription: func(error) { tell(up) },
 		Granted:      func(i fairlock.GrantedInfo) { granted <- i.Handoff },
 	}}
 	holder, err := fairlock.New(s.all, cfg)
