@@ -29,7 +29,7 @@ func TestCluster_MasterStaysDead(t *testing.T) {
 
 // A master hangs, and its replica is elected: no call fails, and the holder holds on. Each try of go-redis lasts for
 // its ReadTimeout then: to find out which master has the slots, and of a request, of which the second goes to the same
-// node. So copies of requests reach the new master first. Measured from the fault, with go-redis 9.23 and its
+// node. So requests that are sent again reach the new master first. Measured from the fault, with go-redis 9.23 and its
 // ReadTimeout of 5 s, for six clients that contend: the election after 2.0 to 2.5 s, the first grant of each client
 // after 3.9 to 9.1 s.
 //

@@ -39,10 +39,12 @@ local function next_number()
   return last
 end
 
--- write_number records the last number and the queue's clock. They last for FenceTTL longer than ms and than the queue, and until
--- the server's clock has reached the number: a clock that has stepped back would give lower ones.
+-- write_number records the last number and the queue's clock. They last for FenceTTL longer than ms and than the queue, until the
+-- server's clock has reached the number (a clock that has stepped back would give lower ones), and as long as before: an operator's
+-- request does not know the FenceTTL of the lock's clients.
 local function write_number(ms)
   last = math.max(last, now)
-  ms = math.max(ms + fence_ttl, (queue_ms or call('PTTL', queue)) + fence_ttl, math.ceil((last - now) / 1000))
+  ms = math.max(ms + fence_ttl, (queue_ms or call('PTTL', queue)) + fence_ttl, math.ceil((last - now) / 1000),
+    call('PTTL', number))
   call('SET', number, '2 ' .. text_of(last) .. ' ' .. text_of(clock) .. ' ' .. now_text, 'PX', ms)
 end

@@ -298,8 +298,11 @@ func expiries(s *Step) string {
 			if queued {
 				least = max(least, s.After.Until["queue"]+fenceTTL)
 			}
+			if s.Verb != "acquire" { // that of an idle lock counts from the FenceTTL of its client
+				least = max(least, s.Before.Until[key])
+			}
 			least = max(least, int64(s.After.Last))
-			most = max(most, least, s.Before.Until["queue"]+fenceTTL, s.Before.Now+Kept+s.waiterTTL()*Millisecond+fenceTTL)
+			most = max(most, s.Before.Until[key], least, s.Before.Until["queue"]+fenceTTL, s.Before.Now+Kept+s.waiterTTL()*Millisecond+fenceTTL)
 		}
 		if until == 0 || until < least-2*Millisecond || until-2*Millisecond > most {
 			return fmt.Sprintf("%s expires at %d, want %d to %d", key, until, least, most)
