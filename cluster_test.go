@@ -3,6 +3,7 @@ package fairlock_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -208,8 +209,9 @@ func on(t *testing.T, rdb *redis.ClusterClient, master *redistest.Server, key fu
 }
 
 // The node dies to which go-redis sends the subscriptions of two clients. Each subscribes on another one, so the locks
-// of that are handed over by notifications. Measured: they subscribe again within 50 ms, and a handoff takes 2 ms as
-// before.
+// of that are handed over by notifications. Measured: they subscribe again within 50 ms, and a handoff takes 1 ms as
+// before; beside a load of 20, 0.8 s and 12 ms. Without a notification it takes the rest of the second until the next
+// heartbeat.
 //
 //fairlock:fault A node of a cluster dies that has the subscription of a client: the client subscribes on another node, and the locks of the others are handed over by notifications
 func TestCluster_SubscribersNodeDies(t *testing.T) {
@@ -222,39 +224,50 @@ func TestCluster_SubscribersNodeDies(t *testing.T) {
 			name).Part("lock")
 	})
 	var mutexes []fairlock.Mutex
-	var up [2]atomic.Bool
-	for i := range up {
+	var ups [2]atomic.Int64
+	for i := range ups {
 		client := on(t, rdb, dead, func(name string) string {
 			return script.NotificationChannel(script.DefaultNamespace, fmt.Sprint(i, "-", name))
 		})
 		mutexes = append(mutexes, newClient(t, cluster.Client(), fairlock.Config{
 			Name:  fmt.Sprint(i, "-", client),
-			Trace: &fairlock.Trace{Subscription: func(err error) { up[i].Store(err == nil) }},
+			Trace: &fairlock.Trace{Subscription: func(err error) {
+				if err == nil {
+					ups[i].Add(1)
+				}
+			}},
 		}).Mutex(name))
 	}
-	handoffs := func() time.Duration { // of which each wakes the other client
-		began := time.Now()
+	handoffs := func() (medians [2]time.Duration) { // to each client, from the other one
+		var took [2][]time.Duration
 		held := hold(t, mutexes[0].Lock)
 		for i := range 40 {
-			m := mutexes[(i+1)%2]
-			next := join(t, m, m.Lock)
+			to := (i + 1) % 2
+			next := join(t, mutexes[to], mutexes[to].Lock)
+			began := time.Now()
 			unlock(t, held)
 			held = next.granted(t)
+			took[to] = append(took[to], time.Since(began))
 		}
 		unlock(t, held)
-		return time.Since(began)
+		for to, all := range took {
+			slices.Sort(all)
+			medians[to] = all[len(all)/2]
+		}
+		return medians
 	}
-	all := func() bool { return up[0].Load() && up[1].Load() }
+	up := func(times int64) func() bool {
+		return func() bool { return ups[0].Load() >= times && ups[1].Load() >= times }
+	}
 	handoffs()
-	until(t, all)
+	until(t, up(1))
 	before := handoffs()
 	dead.Kill()
 	killed := time.Now()
-	until(t, func() bool { return !up[0].Load() && !up[1].Load() })
-	until(t, all)
+	until(t, up(2))
 	subscribed := time.Since(killed)
 	after := handoffs()
-	t.Logf("40 handoffs take %v, and %v after the kill; subscribed again after %v", before, after, subscribed)
+	t.Logf("a handoff takes %v, and %v after the kill; subscribed again after %v", before, after, subscribed)
 	assert.Less(t, subscribed, 3*time.Second+slack)
-	assert.Less(t, after, 2*before+slack)
+	assert.Less(t, max(after[0], after[1]), 500*time.Millisecond)
 }
