@@ -2,6 +2,7 @@ package fairlock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"regexp"
@@ -324,27 +325,43 @@ func TestACL_WithoutTheChannel(t *testing.T) {
 	unlock(t, next.granted(t))
 }
 
-// Ping fails on a primary that has become a replica, and for a user who lacks rights. With those of the ACL line it
-// succeeds.
+// Ping fails on a primary that has become a replica, on a full server, on one that lacks a command, and for a user who
+// lacks rights; it names the command that is refused. With the rights of the ACL line it succeeds.
 //
 //fairlock:promise Ping
 func TestClient_PingIsRefused(t *testing.T) {
 	t.Parallel()
 	s := as(t, aclLine())
 	c := s.client(fairlock.Config{})
+	do := func(args ...any) { require.NoError(t, s.root.Do(t.Context(), args...).Err()) }
 	require.NoError(t, c.Ping(t.Context()))
-	require.NoError(t, s.root.Do(t.Context(), "replicaof", "127.0.0.1", "1").Err())
-	require.ErrorContains(t, c.Ping(t.Context()), "READONLY")
-	require.NoError(t, s.root.Do(t.Context(), "replicaof", "no", "one").Err())
-	require.NoError(t, c.Ping(t.Context()))
-	for _, lacking := range []string{"-evalsha", "-del", "-zcard", "-hlen", "resetkeys"} {
-		require.NoError(t, s.root.Do(t.Context(), "acl", "setuser", "billing", lacking).Err())
+	for _, r := range []struct {
+		begin, end []any
+		refused    bool
+		text       string
+	}{
+		{[]any{"replicaof", "127.0.0.1", "1"}, []any{"replicaof", "no", "one"}, false, `SET "fairlock:{ping}:absent": READONLY`},
+		{[]any{"config", "set", "maxmemory", 1}, []any{"config", "set", "maxmemory", 0}, true, `SET "fairlock:{ping}:absent": OOM`},
+		{[]any{"acl", "setuser", "billing", "resetkeys"}, []any{"acl", "setuser", "billing", "~fairlock:*"}, true,
+			`key "fairlock:{ping}:absent": NOPERM`},
+	} {
+		do(r.begin...)
 		err := c.Ping(t.Context())
-		require.ErrorContains(t, err, `key "fairlock:{ping}:absent"`, lacking)
-		require.NoError(t, s.root.Do(t.Context(), "acl", "setuser", "billing", "+evalsha", "+del", "+zcard", "+hlen",
-			"~fairlock:*").Err())
+		require.ErrorContains(t, err, r.text)
+		assert.Equal(t, r.refused, errors.Is(err, fairlock.ErrRefused), err)
+		do(r.end...)
+		require.NoError(t, c.Ping(t.Context()))
+	}
+	for _, command := range []string{"evalsha", "del", "set", "zadd", "zcard", "pexpire", "hlen", "unlink"} {
+		do("acl", "setuser", "billing", "-"+command)
+		err := c.Ping(t.Context())
+		require.ErrorIs(t, err, fairlock.ErrRefused)
+		require.Regexp(t, "(?i)"+command+`[' ]`, err.Error())
+		do("acl", "setuser", "billing", "+"+command)
 	}
 	require.NoError(t, c.Ping(t.Context()))
+	lacking := redistest.Start(t, "--rename-command", "ZADD", "")
+	require.ErrorContains(t, newClient(t, lacking.Client(), fairlock.Config{}).Ping(t.Context()), `ZADD "`)
 }
 
 // A server that has as many clients as it may refuses the connections of a first Lock, which waits until there is room.
