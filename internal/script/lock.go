@@ -6,10 +6,15 @@
 package script
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/internal/call"
 	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -26,7 +31,6 @@ type Lock struct {
 	name     string
 	keys     []string
 	fenceTTL time.Duration
-	rw       bool
 	readOnly bool
 }
 
@@ -46,57 +50,15 @@ func (l Lock) ReadOnly() Lock {
 	return l
 }
 
-func newLock(rdb Sender, k *kind, namespace, name, infix string) Lock {
-	return Lock{rdb: rdb, kind: k, name: name, keys: k.keyNames(namespace, name, infix), fenceTTL: DefaultFenceTTL}
-}
-
-// Mutex returns the mutex with that name.
-func Mutex(rdb Sender, namespace, name string) Lock {
-	return newLock(rdb, &mutex, namespace, name, "")
-}
-
-// Semaphore returns the semaphore with that name. The token of a request says how many permits it has.
-func Semaphore(rdb Sender, namespace, name string) Lock {
-	return newLock(rdb, &permits, namespace, name, semaphoreKeys)
-}
-
-// KeyedSemaphore returns the keyed semaphore with that name. The token of a request says how many permits it has, for
-// which key the request is, and how many permits that key may have.
-func KeyedSemaphore(rdb Sender, namespace, name string) Lock {
-	return newLock(rdb, &keyed, namespace, name, keyedKeys)
-}
-
-// RWMutex returns the read-write lock with that name.
-func RWMutex(rdb Sender, namespace, name string) Lock {
-	l := newLock(rdb, &permits, namespace, name, rwMutexKeys)
-	l.rw = true
-	return l
-}
-
-// Of returns the lock of that kind and name; false: there is no such kind.
+// Of returns the lock of that kind and name, "mutex", "semaphore", "keyed" or "rwmutex"; false: there is no such kind.
+// The token of a request says how many permits there are, and for which key it is.
 func Of(rdb Sender, kind, namespace, name string) (l Lock, ok bool) {
-	switch kind {
-	case "mutex":
-		return Mutex(rdb, namespace, name), true
-	case "semaphore":
-		return Semaphore(rdb, namespace, name), true
-	case "keyed":
-		return KeyedSemaphore(rdb, namespace, name), true
-	case "rwmutex":
-		return RWMutex(rdb, namespace, name), true
-	default:
+	k, ok := kinds[kind]
+	if !ok {
 		return Lock{}, false
 	}
+	return Lock{rdb: rdb, kind: k, name: name, keys: k.keyNames(namespace, name), fenceTTL: DefaultFenceTTL}, true
 }
-
-// ReadWrite reports whether it is a read-write lock: a weight is a reader's or a writer's then.
-func (l Lock) ReadWrite() bool { return l.rw }
-
-// Mutex reports whether it is a mutex.
-func (l Lock) Mutex() bool { return l.kind == &mutex }
-
-// Keyed reports whether it is a keyed semaphore.
-func (l Lock) Keyed() bool { return l.kind == &keyed }
 
 // Key identifies the lock: no other lock has the same.
 func (l Lock) Key() string { return l.keys[0] }
@@ -455,6 +417,37 @@ func readSnapshot(r *reader) Snapshot {
 			return Key{r.key(), r.count(0), r.count(1), r.count(0), r.count(1), Ticket(r.number()), r.count(0) == 1}
 		}),
 	}
+}
+
+// request returns the request of a verb. Its first argument counts how often it is sent.
+func (l Lock) request(verb string, args ...any) dispatch.Request {
+	s, v := l.kind.built[verb](), verbs[verb]
+	fenceTTL := dispatch.Count(strconv.FormatInt(milliseconds(l.fenceTTL), 10))
+	return dispatch.Request{
+		Lock: l.name, Script: s.Script, Keys: l.keys[s.from:s.to], Args: append([]any{fenceTTL}, args...),
+		ReadOnly: l.readOnly, Urgent: v.urgent, Repeatable: v.repeatable,
+	}
+}
+
+// send sends a request and reads its reply. It is ambiguous if a copy of it may still reach Redis, or have done so,
+// whatever the error.
+func send[T any](
+	ctx context.Context, l Lock, r dispatch.Request, read func(*reader) T,
+) (v T, ambiguous bool, err error) {
+	reply, err := l.rdb.Send(ctx, r)
+	ambiguous = r.Args[0].(*dispatch.Counted).Ambiguous(err)
+	if err != nil && err != redis.Nil { //nolint:errorlint // a nil is a reply; one that is wrapped is not from a script
+		return v, ambiguous, l.explain(call.WithOrigin(err))
+	}
+	switch reply := reply.(type) {
+	case string:
+		v, err = decode(fieldsOf(reply), read)
+	case []any:
+		v, err = decode(reply, read)
+	default:
+		err = fmt.Errorf("%w: %w", ErrReply, cmp.Or(err, fmt.Errorf("a %T", reply)))
+	}
+	return v, ambiguous || err != nil, err
 }
 
 // milliseconds rounds up: no duration becomes shorter on the wire, or 0.
