@@ -189,6 +189,33 @@ func leasesIn(ctx context.Context) iter.Seq[*Lease] {
 	}
 }
 
+// leasesIn returns the leases of this lock that ctx carries, the innermost first.
+func (l *lock) leasesIn(ctx context.Context) iter.Seq[*Lease] {
+	return func(yield func(*Lease) bool) {
+		for held := range leasesIn(ctx) {
+			same := l != nil && held.lock.client == l.client && held.lock.kind == l.kind && held.lock.name == l.name
+			if same && !yield(held) {
+				return
+			}
+		}
+	}
+}
+
+// heldBy returns a lease of this lock that ctx carries, and for whose end an acquisition of so many permits would wait;
+// nil if there is none.
+func (l *lock) heldBy(ctx context.Context, weight int) *Lease {
+	if l.kind == KindSemaphore || l.kind == KindKeyedSemaphore {
+		return nil
+	}
+	for held := range l.leasesIn(ctx) {
+		readers := l.kind == KindRWMutex && weight == 1 && held.held.Token.Weight() == 1
+		if !readers && held.Err() == nil {
+			return held
+		}
+	}
+	return nil
+}
+
 // heldIn reports whether ctx carries a lease of this client that is held.
 func (c *Client) heldIn(ctx context.Context) bool {
 	for l := range leasesIn(ctx) {

@@ -3,7 +3,6 @@ package fairlock
 import (
 	"context"
 	"errors"
-	"iter"
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/call"
@@ -88,33 +87,6 @@ func (l *lock) newToken(terms tokens.Terms) (token.Token, error) {
 		terms.Flags |= tokens.MinHold
 	}
 	return token.Parse(tokens.New(l.client.cfg.Name, terms))
-}
-
-// leasesIn returns the leases of this lock that ctx carries, the innermost first.
-func (l *lock) leasesIn(ctx context.Context) iter.Seq[*Lease] {
-	return func(yield func(*Lease) bool) {
-		for held := range leasesIn(ctx) {
-			same := l != nil && held.lock.client == l.client && held.lock.kind == l.kind && held.lock.name == l.name
-			if same && !yield(held) {
-				return
-			}
-		}
-	}
-}
-
-// heldBy returns a lease of this lock that ctx carries, and for whose end an acquisition of so many permits would wait;
-// nil if there is none.
-func (l *lock) heldBy(ctx context.Context, weight int) *Lease {
-	if l.kind == KindSemaphore || l.kind == KindKeyedSemaphore {
-		return nil
-	}
-	for held := range l.leasesIn(ctx) {
-		readers := l.kind == KindRWMutex && weight == 1 && held.held.Token.Weight() == 1
-		if !readers && held.Err() == nil {
-			return held
-		}
-	}
-	return nil
 }
 
 // do runs f under a lease.

@@ -6,15 +6,10 @@
 package script
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"strconv"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/fairlock/fairlock-go/internal/call"
 	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -127,26 +122,6 @@ func (l Lock) Acquire(ctx context.Context, r Request) (Reply, error) {
 	return reply, err
 }
 
-func readReply(r *reader) (reply Reply) {
-	switch outcome := r.text(); outcome {
-	case "granted":
-		reply.Outcome, reply.Fence, reply.More = Granted, r.positive(), r.more()
-	case "queued":
-		reply.Outcome, reply.Ticket, reply.Position = Queued, Ticket(r.positive()), r.count(1)
-		reply.Last, reply.RetryAfter, reply.Holder = r.positive(), r.duration(), r.optional()
-	case "busy":
-		reply.Outcome, reply.More, reply.RetryAfter, reply.Why, reply.Holder = Busy, r.more(), r.duration(), r.why(),
-			r.optional()
-	case "full":
-		reply.Outcome, reply.Position, reply.Why = Full, r.count(1), r.why()
-	case "resized":
-		reply.Outcome, reply.Permits = Resized, r.count(1)
-	default:
-		r.unknown(outcome)
-	}
-	return reply
-}
-
 // Grant is a lock that Redis has granted.
 type Grant struct {
 	Token token.Token
@@ -227,42 +202,11 @@ func (l Lock) handoff(ctx context.Context, r dispatch.Request, read func(*reader
 	return h, err
 }
 
-func readHandoff(r *reader) (h Handoff) {
-	h.Released = r.count(0) == 1
-	h.More = r.more()
-	for r.err == nil && len(r.rest) > 0 {
-		h.Grants = append(h.Grants, readGrant(r))
-	}
-	return h
-}
-
-func readForced(r *reader) Handoff {
-	next := r.number()
-	h := readHandoff(r)
-	h.Next = next
-	return h
-}
-
-func readGrant(r *reader) Grant {
-	return Grant{Token: r.token(), Fence: r.positive(), Given: r.given()}
-}
-
 // Renew has the lease with that fence last for ttl from now, but for no longer than its token says. It returns false if
 // there is no such lease.
 func (l Lock) Renew(ctx context.Context, t token.Token, ttl time.Duration, fence uint64) (bool, error) {
 	renewed, _, err := send(ctx, l, l.request("renew", t.Text(), milliseconds(ttl), fence), readRenewed)
 	return renewed, err
-}
-
-func readRenewed(r *reader) bool {
-	switch outcome := r.text(); outcome {
-	case "renewed":
-		return true
-	case "lost":
-	default:
-		r.unknown(outcome)
-	}
-	return false
 }
 
 // Resume has another token hold the lock in place of this one, if this one holds it by the lease with that fence, for
@@ -271,17 +215,6 @@ func readRenewed(r *reader) bool {
 func (l Lock) Resume(ctx context.Context, t token.Token, fence uint64, ttl time.Duration,
 	by token.Token) (resumed uint64, ambiguous bool, err error) {
 	return send(ctx, l, l.request("resume", t.Text(), fence, milliseconds(ttl), by.Text()), readResumed)
-}
-
-func readResumed(r *reader) uint64 {
-	switch outcome := r.text(); outcome {
-	case "resumed":
-		return r.positive()
-	case "lost":
-	default:
-		r.unknown(outcome)
-	}
-	return 0
 }
 
 // Resize sets the number of permits of a semaphore for all its users, whatever number their tokens say, until it is 0:
@@ -326,26 +259,6 @@ func (l Lock) Heartbeat(ctx context.Context, waiterTTL time.Duration, tokens []t
 	}
 	reply, _, err := send(ctx, l, l.request("heartbeat", args...), readHeartbeat(len(tokens)))
 	return reply, err
-}
-
-var waiterStates = map[rune]WaiterState{'n': NotQueued, 'q': StillQueued, 'h': Holding}
-
-// readHeartbeat reads the reply to a heartbeat of n tokens.
-func readHeartbeat(n int) func(*reader) HeartbeatReply {
-	return func(r *reader) HeartbeatReply {
-		reply := HeartbeatReply{Last: r.number(), RetryAfter: r.duration()}
-		for _, letter := range r.optional() {
-			state, ok := waiterStates[letter]
-			if !ok {
-				r.unknown(string(letter))
-			}
-			reply.States = append(reply.States, state)
-		}
-		if r.err == nil && len(reply.States) != n {
-			r.err = fmt.Errorf("%d states for %d tokens", len(reply.States), n)
-		}
-		return reply
-	}
 }
 
 // Admit grants the lock to waiters that can have it. It reports whether the script reached a bound before it had served
@@ -401,24 +314,6 @@ func (l Lock) Inspect(ctx context.Context, holders, waiters int) (Snapshot, erro
 	return snapshot, err
 }
 
-func readSnapshot(r *reader) Snapshot {
-	return Snapshot{
-		Now:     r.moment(),
-		Fence:   r.number(),
-		Used:    r.count(0),
-		Resized: r.count(0),
-		Holders: each(r, func(r *reader) Holder { return Holder{r.text(), r.number(), r.duration()} }),
-		Waiting: r.count(0),
-		Alive:   r.count(0),
-		Waiters: each(r, func(r *reader) Waiter {
-			return Waiter{r.text(), Ticket(r.number()), r.moment()}
-		}),
-		Keys: each(r, func(r *reader) Key {
-			return Key{r.key(), r.count(0), r.count(1), r.count(0), r.count(1), Ticket(r.number()), r.count(0) == 1}
-		}),
-	}
-}
-
 // request returns the request of a verb. Its first argument counts how often it is sent.
 func (l Lock) request(verb string, args ...any) dispatch.Request {
 	s, v := l.kind.built[verb](), verbs[verb]
@@ -427,27 +322,6 @@ func (l Lock) request(verb string, args ...any) dispatch.Request {
 		Lock: l.name, Script: s.Script, Keys: l.keys[s.from:s.to], Args: append([]any{fenceTTL}, args...),
 		ReadOnly: l.readOnly, Urgent: v.urgent, Repeatable: v.repeatable,
 	}
-}
-
-// send sends a request and reads its reply. It is ambiguous if a copy of it may still reach Redis, or have done so,
-// whatever the error.
-func send[T any](
-	ctx context.Context, l Lock, r dispatch.Request, read func(*reader) T,
-) (v T, ambiguous bool, err error) {
-	reply, err := l.rdb.Send(ctx, r)
-	ambiguous = r.Args[0].(*dispatch.Counted).Ambiguous(err)
-	if err != nil && err != redis.Nil { //nolint:errorlint // a nil is a reply; one that is wrapped is not from a script
-		return v, ambiguous, l.explain(call.WithOrigin(err))
-	}
-	switch reply := reply.(type) {
-	case string:
-		v, err = decode(fieldsOf(reply), read)
-	case []any:
-		v, err = decode(reply, read)
-	default:
-		err = fmt.Errorf("%w: %w", ErrReply, cmp.Or(err, fmt.Errorf("a %T", reply)))
-	}
-	return v, ambiguous || err != nil, err
 }
 
 // milliseconds rounds up: no duration becomes shorter on the wire, or 0.
