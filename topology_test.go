@@ -278,7 +278,7 @@ func aclLine() []string { return strings.Fields(doctor.RightsIn("fairlock", fals
 
 // The ACL line has the commands that the scripts use, and no others.
 func TestACLLine_AllowsWhatTheScriptsUse(t *testing.T) {
-	needed := map[string]bool{"eval": true, "evalsha": true, "subscribe": true, "cluster|slots": true}
+	needed := map[string]bool{"eval": true, "evalsha": true, "subscribe": true, "ping": true, "cluster|slots": true}
 	for _, source := range script.Sources() {
 		text := source.Text
 		for _, m := range regexp.MustCompile(`call\('([A-Z]+)'`).FindAllStringSubmatch(text, -1) {
@@ -324,6 +324,39 @@ func TestACL_WithoutTheChannel(t *testing.T) {
 	next := join(t, m, m.Lock)
 	unlock(t, lease)
 	unlock(t, next.granted(t))
+}
+
+// A subscription that is silent for ten seconds is pinged, and stays, under the rights of the ACL line, and if Redis
+// refuses the ping.
+//
+//fairlock:fault The user lacks rights
+func TestACLLine_SilentSubscription(t *testing.T) {
+	t.Parallel()
+	for _, right := range []string{"+ping", "-ping"} {
+		for _, protocol := range []int{2, 3} {
+			t.Run(fmt.Sprint(right, " RESP", protocol), func(t *testing.T) {
+				t.Parallel()
+				own := redistest.Start(t)
+				user := own.User("billing", append(aclLine(), right)...)
+				user.Protocol = protocol
+				rdb := redis.NewClient(user)
+				t.Cleanup(func() { _ = rdb.Close() })
+				var events atomic.Int64
+				m := newClient(t, rdb, fairlock.Config{
+					Trace: &fairlock.Trace{Subscription: func(error) { events.Add(1) }},
+				}).Mutex("x")
+				held := hold(t, m.Lock)
+				next := join(t, m, m.Lock)
+				time.Sleep(10 * time.Second)
+				unlock(t, held)
+				unlock(t, next.granted(t))
+				assert.EqualValues(t, 1, events.Load(), "it came up once")
+				stats, err := own.Client().Info(t.Context(), "commandstats").Result()
+				require.NoError(t, err)
+				assert.Regexp(t, `cmdstat_ping:.*(calls|rejected_calls)=[2-4],`, stats)
+			})
+		}
+	}
 }
 
 // Ping fails on a primary that has become a replica, on a full server, on one that lacks a command, and for a user who
