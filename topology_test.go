@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -223,6 +224,72 @@ func TestFailover_Planned(t *testing.T) {
 			assert.Less(t, time.Since(moved), 2*time.Second)
 		})
 	}
+}
+
+// The primary becomes a replica, new connections lead to the new primary, and open ones stay. go-redis closes them after
+// an error that begins with READONLY, which that of a script of Redis 6.2 and KeyDB does not.
+//
+//fairlock:fault The primary becomes a replica that keeps its connections: a holder, a waiter and a Ping go on at the new primary within a second, whatever words the server has for that
+func TestFailover_ReplicaKeepsConnections(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{"7", "6.2 and KeyDB"} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			p := startPair(t)
+			rdb := redis.NewClient(&redis.Options{Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				s := p.charge.Load()
+				c, err := new(net.Dialer).DialContext(ctx, s.Network(), s.Addr())
+				if version != "7" {
+					c = wordsOf62{c}
+				}
+				return c, err
+			}})
+			t.Cleanup(func() { _ = rdb.Close() })
+			c := newClient(t, rdb, fairlock.Config{})
+			held := hold(t, c.Mutex("x").Lock)
+			next := join(t, c.Mutex("x"), c.Mutex("x").Lock)
+			require.NoError(t, c.Ping(t.Context()))
+			p.replicated()
+			p.promote()
+			require.NoError(t, p.primary.Client().Do(t.Context(), "replicaof", "127.0.0.1", "1").Err())
+			p.charge.Store(p.replica)
+			began := time.Now()
+			require.NoError(t, held.Renew(t.Context()))
+			unlock(t, held)
+			unlock(t, next.granted(t))
+			until(t, func() bool { return c.Ping(t.Context()) == nil })
+			assert.Less(t, time.Since(began), time.Second+slack)
+		})
+	}
+}
+
+// wordsOf62 is a connection to a server that says in the words of Redis 6.2 that a command of a script is refused.
+type wordsOf62 struct{ net.Conn }
+
+var (
+	refusedInScript = regexp.MustCompile(`-(READONLY [^\r]*) script: (\w+), on (@user_script:(\d+))\.`)
+	callsProtected  = regexp.MustCompile(`\$(\d+)\r\n(local r = redis\.pcall)`)
+)
+
+// pcallOf62 has redis.pcall return the words of Redis 6.2.
+const pcallOf62 = `local redis = {error_reply = redis.error_reply, pcall = function(...)
+	local r = redis.pcall(...)
+	return type(r) == 'table' and {err = '@user_script: 1: -' .. r.err} or r
+end} `
+
+func (c wordsOf62) Write(p []byte) (int, error) {
+	_, err := c.Conn.Write(callsProtected.ReplaceAllFunc(p, func(b []byte) []byte {
+		m := callsProtected.FindSubmatch(b)
+		length, _ := strconv.Atoi(string(m[1]))
+		return fmt.Appendf(nil, "$%d\r\n%s%s", length+len(pcallOf62), pcallOf62, m[2])
+	}))
+	return len(p), err
+}
+
+func (c wordsOf62) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p[:len(p)/2])
+	return copy(p, refusedInScript.ReplaceAll(p[:n],
+		[]byte("-ERR Error running script (call to f_$2): $3: @user_script: $4: -$1"))), err
 }
 
 // No lock on Redis can prevent this, but it is bounded: a client that was granted the lock by a primary that is
