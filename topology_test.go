@@ -1,14 +1,18 @@
 package fairlock_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -489,4 +493,42 @@ func TestServer_MaxClients(t *testing.T) {
 	assert.True(t, first.pending())
 	require.NoError(t, others[0].ConfigSet(t.Context(), "maxclients", "100").Err())
 	unlock(t, first.granted(t))
+}
+
+// A connection that cannot be made: with the documented options, all that speaks of it names the cause. go-redis 9.7 has
+// no DialerRetries, and dials once in an attempt.
+//
+//fairlock:fault No connection can be made (connection refused, no such host, too many open files): the error of Ping and of Lock and the line of the outage name the cause, with DialerRetries of 1
+func TestOutage_NamesWhyThereIsNoConnection(t *testing.T) {
+	t.Parallel()
+	for _, cause := range []error{
+		&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED},
+		&net.DNSError{Err: "no such host", Name: "redis.internl", IsNotFound: true},
+		&net.OpError{Op: "dial", Net: "tcp", Err: syscall.EMFILE},
+	} {
+		t.Run(cause.Error(), func(t *testing.T) {
+			t.Parallel()
+			options := &redis.Options{
+				ContextTimeoutEnabled: true,
+				Dialer:                func(context.Context, string, string) (net.Conn, error) { return nil, cause },
+			}
+			if retries := reflect.ValueOf(options).Elem().FieldByName("DialerRetries"); retries.IsValid() {
+				retries.SetInt(1)
+			}
+			rdb := redis.NewClient(options)
+			t.Cleanup(func() { _ = rdb.Close() })
+			var log bytes.Buffer
+			c := newClient(t, rdb, fairlock.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			require.ErrorContains(t, c.Ping(ctx), cause.Error())
+			ctx, cancel = context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			_, err := c.Mutex("x").Lock(ctx)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorContains(t, err, cause.Error())
+			require.NoError(t, c.Close()) // nobody writes to log any more
+			assert.Regexp(t, "outage begins.*"+regexp.QuoteMeta(cause.Error()), log.String())
+		})
+	}
 }
