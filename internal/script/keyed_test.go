@@ -94,7 +94,7 @@ func (m *keyedMachine) pass(d time.Duration, queue bool) {
 	m.t.Helper()
 	if text := m.rdb.Get(ctx, m.keys["number"]).Val(); text != "" && queue && d > 0 {
 		n := fields(text)
-		m.do(m.t, "SET", m.keys["number"], fmt.Sprint("2 ", n[1], " ", n[2]+d.Microseconds(), " ", n[3]+d.Microseconds()),
+		m.do(m.t, "SET", m.keys["number"], numberOf(n[1], n[2]+d.Microseconds(), n[3]+d.Microseconds(), n[4]),
 			"KEEPTTL")
 	}
 	for _, key := range m.keys {

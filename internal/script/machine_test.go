@@ -395,7 +395,7 @@ func (m *machine) after(d time.Duration) {
 	m.t.Helper()
 	if text, err := m.rdb.Get(ctx, m.keys["number"]).Result(); err == nil {
 		n := fields(text)
-		m.do(m.t, "SET", m.keys["number"], fmt.Sprint("2 ", n[1], " ", n[2]+d.Microseconds(), " ", n[3]+d.Microseconds()),
+		m.do(m.t, "SET", m.keys["number"], numberOf(n[1], n[2]+d.Microseconds(), n[3]+d.Microseconds(), n[4]),
 			"KEEPTTL")
 	}
 	m.stall(d)
@@ -407,6 +407,11 @@ func fields(text string) (n []int64) {
 		n = append(n, int64(number(field)))
 	}
 	return n
+}
+
+// numberOf is the text of the number. The number of permits that a resize has set, 0 if none has, is its last part.
+func numberOf(last, clock, at, size int64) string {
+	return strings.TrimSuffix(fmt.Sprintf("2 %d %d %d %d", last, clock, at, size), " 0")
 }
 
 // stall lets time pass in which nobody asks; a negative time steps the clock back. An expiry is a moment and does not
@@ -437,7 +442,7 @@ func (m *machine) evict(key string) {
 func (m *machine) setNumber(to uint64) {
 	m.t.Helper()
 	n := fields(m.contents().Number)
-	m.do(m.t, "SET", m.keys["number"], fmt.Sprint("2 ", to, " ", n[2], " ", n[3]), "PX", day.Milliseconds())
+	m.do(m.t, "SET", m.keys["number"], numberOf(int64(to), n[2], n[3], n[4]), "PX", day.Milliseconds())
 }
 
 // drop drops a waiter that has not expired.
