@@ -159,12 +159,12 @@ func (l *lock) inspect(ctx context.Context, op string, holders int) (s script.Sn
 // shared is what all kinds of locks have.
 type shared struct{ lock *lock }
 
-// Resume takes over the lease of a Handle, with a new token, fence and handle, and this lock's TTL and minimum hold.
-// ErrRevoked means that the lease has ended, or that the handle was used before. ctx bounds the request, 3 s at most.
+// Resume takes over the lease of a Handle, with a new token and fence, and this lock's TTL and minimum hold. ErrRevoked
+// means that the lease has ended, or that the handle was used before. ctx bounds it, 3 s at most.
 func (s shared) Resume(ctx context.Context, h Handle) (*Lease, error) { return s.lock.resume(ctx, h) }
 
-// LeaseFromContext returns the innermost lease of this lock, of any key, that ctx carries from the same Client, and
-// false if there is none. It may have ended.
+// LeaseFromContext returns the innermost lease of this lock, of any key, that ctx carries from this Client. It may have
+// ended. It returns false if there is none.
 func (s shared) LeaseFromContext(ctx context.Context) (*Lease, bool) {
 	for l := range s.lock.leasesIn(ctx) {
 		return l, true

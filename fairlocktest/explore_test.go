@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -398,7 +400,7 @@ func TestExplore_Leader(t *testing.T) {
 		}
 		time.Sleep(calm.Duration)
 		w.Heal()
-		time.Sleep(fairlock.DefaultTTL + fairlock.DefaultWaiterTTL)
+		time.Sleep(bounds.DefaultTTL + bounds.DefaultWaiterTTL)
 		assert.NoError(t, leads.Load().Err())
 		cancel()
 		candidates.Wait()

@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
+
 	"github.com/go-co-op/gocron/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -74,7 +76,7 @@ func TestElector_IsLeader(t *testing.T) {
 		asserts(nil, gocronfairlock.ErrNotLeader)
 		client.Link.Cut()
 		asserts(nil, gocronfairlock.ErrNotLeader) // while its lease lasts
-		time.Sleep(fairlock.DefaultTTL - time.Millisecond)
+		time.Sleep(bounds.DefaultTTL - time.Millisecond)
 		asserts(gocronfairlock.ErrNotLeader, gocronfairlock.ErrNotLeader)
 		time.Sleep(time.Second)
 		asserts(gocronfairlock.ErrNotLeader, nil)

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -75,7 +77,7 @@ func TestLockCollector_State(t *testing.T) {
 func TestLockCollector_CrashedWaiter(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		s.Mutex("x").HoldAs("holder")
-		s.Mutex("x").CrashQueued("waiter", fairlock.DefaultWaiterTTL)
+		s.Mutex("x").CrashQueued("waiter", bounds.DefaultWaiterTTL)
 		c, _ := locks(t, s, promfairlock.LockConfig{Mutexes: []string{"x"}})
 		time.Sleep(time.Second)
 		assert.InDelta(t, 1, values(t, c)["lock_oldest_wait_seconds mutex x"], 0.001)
