@@ -22,8 +22,8 @@ import (
 	"strings"
 )
 
-const header = `Each promise, each fault, and the tests that fail when the code that keeps it is broken. The package of a test is
-in brackets; without one, it is the root. make promises writes this list from the doc comments of the tests.
+const header = `Each promise and each fault, and the tests that fail when the code that keeps it is broken.
+The package of a test is in brackets; without one, it is the root. make promises writes this list.
 `
 
 // directive is a line that looks like one.
