@@ -1,5 +1,5 @@
-// Package promises lists which tests show which promise. It reads the doc comments of the tests and writes tests.txt. The
-// last lines of such a comment may be
+// Package promises lists which tests show which promise. It reads the doc comments of the tests and writes tests.txt.
+// The last lines of such a comment may be
 //
 //	//fairlock:promise <name>: <outcome>
 //	//fairlock:fault <name>: <outcome>
