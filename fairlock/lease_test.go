@@ -474,10 +474,10 @@ func TestRenew_OlderFailureIsForgotten(t *testing.T) {
 // Renew returns nil if its request hangs until the deadline, and a renewal in the background has succeeded meanwhile.
 func TestRenew_AnotherHasSucceeded(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := s.Client(fairlock.Config{})
+		client := s.Client(fairlock.Config{TTL: 2 * time.Second}) // less than the ReadTimeout of go-redis
 		lease := hold(t, client.Mutex("x").Lock)
 		client.Link.Delay(0, time.Minute)
-		time.AfterFunc(time.Second, func() { client.Link.Delay(0, 0) })
+		time.AfterFunc(100*time.Millisecond, func() { client.Link.Delay(0, 0) })
 		require.NoError(t, lease.Renew(t.Context()))
 		require.NoError(t, lease.Err())
 	})
