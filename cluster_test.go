@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -48,7 +50,7 @@ func masterFails(t *testing.T, fault func(*redistest.Server)) (elected time.Time
 	replica := cluster.AddReplica(0, "--cluster-node-timeout", "1000")
 	rdb := cluster.Client()
 	name := on(t, rdb, cluster.Masters[0], func(name string) string {
-		return script.KeysOf("mutex", script.DefaultNamespace,
+		return script.KeysOf("mutex", bounds.DefaultNamespace,
 			name).Part("lock")
 	})
 	a := newClient(t, rdb, fairlock.Config{TTL: time.Minute}).Mutex(name)
@@ -207,14 +209,14 @@ func TestCluster_SubscribersNodeDies(t *testing.T) {
 	rdb := cluster.Client()
 	dead := cluster.Masters[0]
 	name := on(t, rdb, cluster.Masters[1], func(name string) string {
-		return script.KeysOf("mutex", script.DefaultNamespace,
+		return script.KeysOf("mutex", bounds.DefaultNamespace,
 			name).Part("lock")
 	})
 	var mutexes []fairlock.Mutex
 	var up [2]atomic.Bool
 	for i := range up {
 		client := on(t, rdb, dead, func(name string) string {
-			return script.NotificationChannel(script.DefaultNamespace, fmt.Sprint(i, "-", name))
+			return script.NotificationChannel(bounds.DefaultNamespace, fmt.Sprint(i, "-", name))
 		})
 		mutexes = append(mutexes, newClient(t, cluster.Client(), fairlock.Config{
 			Name:  fmt.Sprint(i, "-", client),

@@ -801,13 +801,13 @@ func TestInspect(t *testing.T) {
 					assert.Equal(t, []string{"a", "z"}[i%2], h.Client)
 					assert.Equal(t, leases[i].Fence(), h.Fence)
 					assert.Equal(t, c.hold[i], l.share(h.Weight, h.Writer))
-					assert.True(t, h.TTL > 0 && h.TTL <= fairlock.DefaultTTL, h.TTL)
+					assert.True(t, h.TTL > 0 && h.TTL <= bounds.DefaultTTL, h.TTL)
 				}
 				for i, w := range st.Waiters {
 					assert.Equal(t, []string{"a", "z"}[i%2], w.Client)
 					assert.False(t, w.Token.IsZero())
 					assert.Equal(t, c.wait[i], l.share(w.Weight, w.Writer))
-					assert.True(t, w.TTL > 0 && w.TTL <= fairlock.DefaultWaiterTTL, w.TTL)
+					assert.True(t, w.TTL > 0 && w.TTL <= bounds.DefaultWaiterTTL, w.TTL)
 					assert.GreaterOrEqual(t, w.Age, time.Duration(0))
 					assert.True(t, i == 0 || w.Ticket > st.Waiters[i-1].Ticket)
 				}

@@ -22,12 +22,12 @@ type Client struct {
 	namespace string
 }
 
-// New returns a Client for the locks in a namespace of rdb, by default fairlock.DefaultNamespace. It does no I/O. If
+// New returns a Client for the locks in a namespace of rdb, by default bounds.DefaultNamespace. It does no I/O. If
 // rdb is nil or a *redis.Ring, or the namespace is out of its bounds, each method returns an ErrInvalid. A
 // ClusterClient with ReadOnly, RouteByLatency or RouteRandomly has replicas answer Inspect and List, which may be
 // behind.
 func New(rdb redis.UniversalClient, namespace string) *Client {
-	return &Client{rdb, dispatch.NewDirect(rdb), cmp.Or(namespace, fairlock.DefaultNamespace)}
+	return &Client{rdb, dispatch.NewDirect(rdb), cmp.Or(namespace, bounds.DefaultNamespace)}
 }
 
 // Inspect reads one lock, with at most so many holders and so many waiters, up to 1,000 of each. Used, Waiting,

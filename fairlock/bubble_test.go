@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -27,7 +29,7 @@ import (
 // every goroutine waits, so instants are exact.
 
 const (
-	ttl      = fairlock.DefaultTTL
+	ttl      = bounds.DefaultTTL
 	interval = time.Second // of heartbeats
 )
 
@@ -335,7 +337,7 @@ func verbOf(cmd redis.Cmder) string {
 	if cmd.Name() != "evalsha" {
 		return cmd.Name()
 	}
-	return script.VerbOf(cmd.Args()[1].(string))
+	return script.Sources()[cmd.Args()[1].(string)].Verb
 }
 
 // lockOf is the name of the lock whose script a command runs.

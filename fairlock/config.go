@@ -13,15 +13,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/clock"
-	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
-)
-
-// Defaults of Config.
-const (
-	DefaultNamespace = script.DefaultNamespace // "fairlock"
-	DefaultTTL       = 10 * time.Second
-	DefaultWaiterTTL = 6 * time.Second
 )
 
 // Config has the settings of a Client. The zero value is ready to use. Times are at most a year.
@@ -55,11 +47,11 @@ type Config struct {
 
 // withDefaults returns a copy in which each zero field has its default.
 func (c Config) withDefaults() Config {
-	c.Namespace = cmp.Or(c.Namespace, DefaultNamespace)
+	c.Namespace = cmp.Or(c.Namespace, bounds.DefaultNamespace)
 	c.Name = cmp.Or(c.Name, defaultName())
-	c.TTL = cmp.Or(c.TTL, DefaultTTL)
-	c.WaiterTTL = cmp.Or(c.WaiterTTL, DefaultWaiterTTL)
-	c.FenceTTL = cmp.Or(c.FenceTTL, script.DefaultFenceTTL)
+	c.TTL = cmp.Or(c.TTL, bounds.DefaultTTL)
+	c.WaiterTTL = cmp.Or(c.WaiterTTL, bounds.DefaultWaiterTTL)
+	c.FenceTTL = cmp.Or(c.FenceTTL, bounds.DefaultFenceTTL)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	c.Trace = cmp.Or(c.Trace, &Trace{})
 	if c.Clock == nil {
@@ -70,9 +62,11 @@ func (c Config) withDefaults() Config {
 
 // check returns an error that names every field that is out of its bounds. The defaults are set already.
 func (c Config) check() error {
+	namespace := bounds.WrongNamespace(c.Namespace)
 	return errors.Join(
-		checkNamespace(c.Namespace),
-		checkClientName(c.Name),
+		require(namespace == "", "Namespace", "%s", namespace),
+		require(tokens.CheckClient(c.Name) == nil, "Name", "%.40q, must be 1 to %d bytes of printable ASCII without spaces",
+			c.Name, bounds.MaxClient),
 		checkDuration("TTL", c.TTL, bounds.MinTTL),
 		checkDuration("WaiterTTL", c.WaiterTTL, bounds.MinWaiterTTL),
 		checkDuration("FenceTTL", c.FenceTTL, bounds.MinFenceTTL),
@@ -89,27 +83,12 @@ func require(ok bool, field, format string, args ...any) error {
 	return &FieldError{field, fmt.Sprintf(format, args...)}
 }
 
-func checkNamespace(ns string) error {
-	wrong := bounds.WrongNamespace(ns)
-	return require(wrong == "", "Namespace", "%s", wrong)
-}
-
-func checkClientName(name string) error {
-	return require(tokens.CheckClient(name) == nil, "Name",
-		"%.40q, must be 1 to %d bytes of printable ASCII without spaces", name, bounds.MaxClient)
-}
-
 func checkDuration(field string, d, least time.Duration) error {
 	return require(d >= least && d <= bounds.MaxTTL, field, "%v, must be from %v to %v (a year)", d, least, bounds.MaxTTL)
 }
 
 func checkMaxWaiters(n int) error {
 	return require(n >= 0, "MaxWaiters", "%d, must not be negative (0: any number)", n)
-}
-
-func checkName(name string) error {
-	return require(name != "" && len(name) <= bounds.MaxName, "name", "%d bytes, must be from 1 to %d", len(name),
-		bounds.MaxName)
 }
 
 // defaultName returns the names of host and process, and a few random bits, so that two clients of one process differ.
@@ -127,4 +106,13 @@ func defaultName() string {
 	var random [3]byte
 	_, _ = rand.Read(random[:]) // never fails
 	return fmt.Sprintf("%.63s-%d-%s", host, os.Getpid(), base64.RawURLEncoding.EncodeToString(random[:]))
+}
+
+// Clock is a client's only source of time, safe for concurrent use. Package fairlocktest has some for tests.
+type Clock interface {
+	// Now returns the current time. It must not run backwards, because leases are measured by it.
+	Now() time.Time
+	// AfterFunc calls f once d has passed, without holding a mutex. f may block, and may use the Clock. Stop reports
+	// whether it has prevented the call, and does not wait for one that has begun.
+	AfterFunc(d time.Duration, f func()) interface{ Stop() bool }
 }

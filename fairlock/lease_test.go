@@ -11,6 +11,8 @@ import (
 	"time"
 	"weak"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -540,7 +542,8 @@ func TestRenew_GivesALaterLeaseBack(t *testing.T) {
 		client := s.Client(fairlock.Config{})
 		lease := hold(t, client.Mutex("x").Lock)
 		s.Mutex("x").Expire()
-		reply, err := script.Mutex(dispatch.NewDirect(client.Redis), script.DefaultNamespace, "x").Acquire(t.Context(),
+		lock, _ := script.Of(dispatch.NewDirect(client.Redis), "mutex", bounds.DefaultNamespace, "x")
+		reply, err := lock.Acquire(t.Context(),
 			script.Request{Token: lease.Token(), Try: true})
 		require.NoError(t, err)
 		require.Greater(t, reply.Fence, lease.Fence())

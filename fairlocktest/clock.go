@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/clock"
 )
 
@@ -41,7 +40,7 @@ func (c *Clock) Now() time.Time { return c.fake.Now() }
 
 // AfterFunc has Advance call f, in a goroutine of its own, once the clock has advanced by d. If d is not positive, the
 // next Advance calls f.
-func (c *Clock) AfterFunc(d time.Duration, f func()) fairlock.Timer { return c.fake.AfterFunc(d, f) }
+func (c *Clock) AfterFunc(d time.Duration, f func()) clock.Timer { return c.fake.AfterFunc(d, f) }
 
 // Advance advances the clock by d. Timers fire one after the other, in the order of their times. Until a timer's
 // function has returned, the clock shows the time of that timer. Renewals and heartbeats are such functions, so leases

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/clock"
+
 	"github.com/fairlock/fairlock-go/fairlock"
 )
 
@@ -32,7 +34,7 @@ type localTimer struct {
 	at    time.Time // by the local clock
 	order uint64    // in which it was set
 	call  func()
-	timer fairlock.Timer // guarded by clock.mu; nil while the clock is paused or its rate is 0
+	timer clock.Timer // guarded by clock.mu; nil while the clock is paused or its rate is 0
 }
 
 // Now returns this clock's time.
@@ -48,7 +50,7 @@ func (c *LocalClock) now() time.Time {
 }
 
 // AfterFunc calls f once d has passed by this clock.
-func (c *LocalClock) AfterFunc(d time.Duration, f func()) fairlock.Timer {
+func (c *LocalClock) AfterFunc(d time.Duration, f func()) clock.Timer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.count++
@@ -129,7 +131,7 @@ func (t *localTimer) fire() {
 	}
 }
 
-// Stop is fairlock.Timer's.
+// Stop is clock.Timer's.
 func (t *localTimer) Stop() bool {
 	c := t.clock
 	c.mu.Lock()

@@ -47,12 +47,12 @@ func (s *Server) KeyedSemaphore(name string, permits int) Lock {
 func (s *Server) RWMutex(name string) Lock { return s.lock(fairlock.KindRWMutex, name, 0) }
 
 func (s *Server) lock(k fairlock.Kind, name string, permits int) Lock {
-	return Lock{server: s, kind: k, namespace: fairlock.DefaultNamespace, name: name, permits: permits}
+	return Lock{server: s, kind: k, namespace: bounds.DefaultNamespace, name: name, permits: permits}
 }
 
 // In returns the lock with the same name in a namespace; "" is the default one.
 func (l Lock) In(namespace string) Lock {
-	l.namespace = cmp.Or(namespace, fairlock.DefaultNamespace)
+	l.namespace = cmp.Or(namespace, bounds.DefaultNamespace)
 	return l
 }
 
@@ -133,7 +133,7 @@ func (l Lock) CrashHolding(client string, ttl time.Duration) token.Token {
 // drops it then. CrashQueued fails the test if the lock is free, because a request is granted the lock then.
 func (l Lock) CrashQueued(client string, waiterTTL time.Duration) token.Token {
 	l.server.tb.Helper()
-	t, outcome := l.request(client, fairlock.DefaultTTL, script.Request{WaiterTTL: waiterTTL})
+	t, outcome := l.request(client, bounds.DefaultTTL, script.Request{WaiterTTL: waiterTTL})
 	switch outcome {
 	case script.Queued:
 	case script.Granted:
@@ -405,7 +405,7 @@ func (l Lock) describe() string {
 		return fmt.Sprintf("%s: %v", l.name, err)
 	}
 	name := fmt.Sprintf("%v %s", l.kind, l.name)
-	if l.namespace != fairlock.DefaultNamespace {
+	if l.namespace != bounds.DefaultNamespace {
 		name += " in " + l.namespace
 	}
 	return fmt.Sprintf("%s is %s, and %s", name, held(st), queue(st))
@@ -488,4 +488,4 @@ func (s *Server) other(namespace, client string) *Client {
 }
 
 // inspector returns the client that inspects.
-func (s *Server) inspector() *Client { return s.other(fairlock.DefaultNamespace, "") }
+func (s *Server) inspector() *Client { return s.other(bounds.DefaultNamespace, "") }

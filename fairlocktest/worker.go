@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
+
 	"github.com/fairlock/fairlock-go/fairlock"
 )
 
@@ -76,7 +78,7 @@ func (w *World) worker(cfg fairlock.Config, rng *rand.Rand) *Worker {
 	v := w.client(cfg, true)
 	ttl := cfg.TTL
 	if ttl == 0 {
-		ttl = fairlock.DefaultTTL
+		ttl = bounds.DefaultTTL
 	}
 	return &Worker{Client: v.Client, clock: v.local, ttl: ttl, rng: rng, ctx: v.alive}
 }

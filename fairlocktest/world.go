@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/clock"
+
 	"github.com/fairlock/fairlock-go/fairlock"
 )
 
@@ -29,7 +31,7 @@ type World struct {
 	start time.Time
 	calm  chan struct{}  // closed by Heal
 	tasks sync.WaitGroup // the injection, and crashes under way
-	limit fairlock.Timer
+	limit clock.Timer
 
 	mu      sync.Mutex
 	healed  bool       // guarded by mu
@@ -45,7 +47,7 @@ type World struct {
 // lasting is a fault under way.
 type lasting struct {
 	end   func()
-	timer fairlock.Timer
+	timer clock.Timer
 }
 
 // timeoutFactor times Duration is how long the function of an Explore may take, in simulated time.

@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -22,7 +24,7 @@ import (
 // The tests run in bubbles of testing/synctest, on a server in memory: time passes only while every goroutine waits.
 
 const (
-	ttl      = fairlock.DefaultTTL
+	ttl      = bounds.DefaultTTL
 	oneWay   = 5 * time.Millisecond   // how long a request or a reply takes
 	handover = 100 * time.Millisecond // at most, from the end of a term to the next leader
 )

@@ -68,7 +68,7 @@ func NewHandler(rdb redis.UniversalClient, o Options) (*Handler, error) {
 			"is a %T, must be a *redis.Client or a *redis.ClusterClient", rdb)}
 	}
 	if o.Namespace == "" {
-		o.Namespace = fairlock.DefaultNamespace
+		o.Namespace = bounds.DefaultNamespace
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	h := &Handler{

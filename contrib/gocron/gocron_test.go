@@ -23,6 +23,7 @@ import (
 	gocronfairlock "github.com/fairlock/fairlock-go/contrib/gocron"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/leader"
 )
 
@@ -297,7 +298,7 @@ func TestElector_IsLeader(t *testing.T) {
 		}
 		leads(nil, gocronfairlock.ErrNotLeader)
 		client.Link.Cut()
-		time.Sleep(fairlock.DefaultTTL - time.Millisecond)
+		time.Sleep(bounds.DefaultTTL - time.Millisecond)
 		leads(gocronfairlock.ErrNotLeader, gocronfairlock.ErrNotLeader)
 		time.Sleep(time.Second)
 		leads(gocronfairlock.ErrNotLeader, nil)

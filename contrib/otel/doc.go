@@ -4,7 +4,7 @@
 //	// …
 //	client, err := fairlock.New(rdb, fairlock.Config{Trace: trace})
 //
-// The README lists the instruments, the spans and their attributes.
+// docs/instrumentation.md in the repository lists the instruments and their attributes, the README those of the spans.
 //
 // # Metrics
 //

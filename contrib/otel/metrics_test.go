@@ -23,9 +23,10 @@ import (
 	"github.com/fairlock/fairlock-go/fairlocktest"
 )
 
-// The README's table has each instrument, with its unit and its attributes. The histograms have the same buckets.
+// The table in docs/instrumentation.md has each instrument with its kind and its unit. The histograms have the same
+// buckets.
 func TestMetrics_Instruments(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
+	guide, err := os.ReadFile("../../docs/instrumentation.md")
 	require.NoError(t, err)
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		o := observe(t, func(string) string { return "group\xff" }) // OTLP would refuse a batch with this byte
@@ -64,7 +65,7 @@ func TestMetrics_Instruments(t *testing.T) {
 				}
 			}
 			assert.NotEmpty(t, m.Description, name)
-			assert.Contains(t, string(readme), fmt.Sprintf("| `%s` | %s, `%s` |", name, kind, m.Unit))
+			assert.Contains(t, string(guide), fmt.Sprintf("| `%s` | %s, `%s` |", name, kind, m.Unit))
 			for _, set := range sets {
 				for key, want := range map[attribute.Key]string{
 					"fairlock.kind": "mutex", "fairlock.namespace": "own", "fairlock.name": "group\uFFFD",

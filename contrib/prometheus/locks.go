@@ -10,6 +10,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
@@ -85,7 +87,7 @@ type reading struct {
 // everything that is wrong with rdb and cfg.
 func NewLockCollector(rdb redis.UniversalClient, cfg LockConfig) (*LockCollector, error) {
 	if cfg.Namespace == "" {
-		cfg.Namespace = fairlock.DefaultNamespace
+		cfg.Namespace = bounds.DefaultNamespace
 	}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = DefaultTimeout

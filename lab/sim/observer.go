@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
+
 	"github.com/alicebob/miniredis/v2/server"
 
 	"github.com/fairlock/fairlock-go/internal/script"
@@ -78,15 +80,16 @@ func observe(w *world) *observer {
 			rare)), subscribed: map[string]int64{}, minimums: map[string]*minimum{}, took: map[string]string{},
 		untold: map[string]bool{},
 	}
-	for hash, text := range script.Texts() {
+	for hash, source := range script.Sources() {
+		text := source.Text
 		other := w.other.hashes[hash]
 		o.hashes[text], o.hashes[w.other.texts[text]] = hash, other
-		o.verbs[hash], o.verbs[other] = script.VerbOf(hash), script.VerbOf(hash)
+		o.verbs[hash], o.verbs[other] = source.Verb, source.Verb
 	}
 	for _, t := range w.targets {
 		l := &observed{name: t.name, keys: map[string]string{}, seen: map[string]int64{}, forgotten: map[string]int64{},
 			permits: max(t.permits, t.others, 1)}
-		for _, key := range script.KeysOf(t.kind, script.DefaultNamespace, t.name) {
+		for _, key := range script.KeysOf(t.kind, bounds.DefaultNamespace, t.name) {
 			l.keys[key.Part] = key.Name
 		}
 		o.locks = append(o.locks, l)
