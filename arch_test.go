@@ -86,6 +86,12 @@ var mayImport = map[string][]string{
 		module + "/internal/call", module + "/internal/clock", module + "/internal/keyspace",
 		"github.com/redis/go-redis/v9",
 	},
+	// For tests of these.
+	module + "/internal/tools/golden": {"github.com/stretchr/testify/require"},
+	module + "/internal/tools/sample": {
+		module + "/admin", module + "/fairlock", module + "/fairlocktest", module + "/internal/script",
+		module + "/internal/tools/inspect", module + "/leader",
+	},
 	module + "/internal/tools/words":   {module + "/admin", module + "/fairlock", module + "/internal/tools/inspect"},
 	module + "/internal/tools/history": {module + "/fairlock"}, // also for the lab
 	module + "/internal/tools/doctor": {
