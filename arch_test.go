@@ -37,8 +37,8 @@ var mayImport = map[string][]string{
 		"github.com/redis/go-redis/v9",
 	},
 	module + "/internal/script": {
-		module + "/lua", module + "/token", module + "/internal/dispatch", module +
-			"/internal/call", "github.com/redis/go-redis/v9",
+		module + "/lua", module + "/token", module + "/internal/bounds", module + "/internal/call",
+		module + "/internal/dispatch", "github.com/redis/go-redis/v9",
 	},
 	module + "/internal/hold": {
 		module + "/internal/errs", module + "/internal/task", module + "/internal/call", module + "/internal/clock",
