@@ -154,7 +154,8 @@ func (c *checker) agree(l *lock, s *seen) {
 		return
 	}
 	for _, a := range l.all {
-		if had := s.had[a.token]; a.ticket != 0 && !slices.Contains(had, a.ticket) { // a replica may have given back an earlier one
+		// a replica may have given back an earlier one
+		if had := s.had[a.token]; a.ticket != 0 && !slices.Contains(had, a.ticket) {
 			c.violate(Server, []*Event{a.request, a.first[Queued]}, "%v was seen to join with tickets %d", a, had)
 		}
 	}
