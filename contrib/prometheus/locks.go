@@ -10,7 +10,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
