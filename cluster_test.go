@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -60,7 +62,7 @@ func masterFails(t *testing.T, readTimeout time.Duration, fault func(*redistest.
 	rdb, other := redis.NewClusterClient(options), redis.NewClusterClient(options)
 	t.Cleanup(func() { _, _ = rdb.Close(), other.Close() })
 	name := on(t, rdb, cluster.Masters[0], func(name string) string {
-		return script.KeysOf("mutex", script.DefaultNamespace,
+		return script.KeysOf("mutex", bounds.DefaultNamespace,
 			name).Part("lock")
 	})
 	a := newClient(t, rdb, fairlock.Config{TTL: time.Minute}).Mutex(name)
@@ -281,14 +283,14 @@ func TestCluster_SubscribersNodeDies(t *testing.T) {
 	rdb := cluster.Client()
 	dead := cluster.Masters[0]
 	name := on(t, rdb, cluster.Masters[1], func(name string) string {
-		return script.KeysOf("mutex", script.DefaultNamespace,
+		return script.KeysOf("mutex", bounds.DefaultNamespace,
 			name).Part("lock")
 	})
 	var mutexes []fairlock.Mutex
 	var ups [2]atomic.Int64
 	for i := range ups {
 		client := on(t, rdb, dead, func(name string) string {
-			return script.NotificationChannel(script.DefaultNamespace, fmt.Sprint(i, "-", name))
+			return script.NotificationChannel(bounds.DefaultNamespace, fmt.Sprint(i, "-", name))
 		})
 		mutexes = append(mutexes, newClient(t, cluster.Client(), fairlock.Config{
 			Name:  fmt.Sprint(i, "-", client),

@@ -123,7 +123,6 @@ type verb struct {
 
 // To add a verb, these files are enough. What else is tested of every verb is derived from the row in verbs_test.go.
 // This shows all that belongs to a short verb: git grep -i -A14 'force.\?release' lua internal/tools/rules lab
-// docs/protocol.md
 //  1. a row here, and scripts/<verb>.lua. Its header names ARGV and the replies, and its first line binds the arguments
 //     by these names, as they come. It may call the functions of facts.lua, number.lua and queue.lua, and those that
 //     the headers of mutex/store.lua and fifo/line.lua list for all kinds of locks
@@ -134,12 +133,11 @@ type verb struct {
 //  4. a row in the table of verbs in verbs_test.go. Scenarios only of what short histories do not reach, such as
 //     bounds, in queue_test.go, in the words that machine_test.go explains
 //  5. a mutant of each rule that is the first for a promise about safety (lab/mutants/mutants.txt)
-//  6. a row in the table of verbs in docs/protocol.md
-//  7. if waiters or leases send it, Requests in internal/wait/waiters.go, or Redis in internal/hold/holding.go, and the
+//  6. if waiters or leases send it, Requests in internal/wait/waiters.go, or Redis in internal/hold/holding.go, and the
 //     fakes there. If users get it, a method in fairlock/lock.go, one of each kind that has it (mutex.go, semaphore.go,
 //     rwmutex.go; in lock.go for all of them), its test in fairlock_test.go, and a line in the CHANGELOG. If
 //     operators get it, a method of Client in admin, and its test there
-//  8. who sends it, in senders in internal/tools/doctor/rights_test.go. Then a test says which rights are missing
+//  7. who sends it, in senders in internal/tools/doctor/rights_test.go. Then a test says which rights are missing
 //
 // A command that no script used before goes into the ACL lines in docs/operating.md, and into those of fairlock doctor:
 // tests compare them with the scripts.
