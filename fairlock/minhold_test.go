@@ -125,43 +125,28 @@ func TestMinHold_OncePerPeriod(t *testing.T) {
 //
 //fairlock:fault The holder of a lock with a minimum hold crashes, or releases it and the reply is lost: it stays taken until the minimum is over
 func TestMinHold_StaysTaken(t *testing.T) {
-	const d, ttl = 5 * time.Minute, 10 * time.Second
-	type holder struct {
-		*fairlocktest.Client
-		*fairlock.Lease
-		s *fairlocktest.Server
-	}
-	bubbles(t, map[string]func(*testing.T, holder){
-		"unlocked": func(t *testing.T, h holder) { require.NoError(t, h.Unlock(t.Context())) },
-		"killed after 4 s": func(_ *testing.T, h holder) {
-			pass(4 * time.Second)
-			h.Crash()
-		},
-		"killed after half of the minimum": func(t *testing.T, h holder) {
+	const d = 5 * time.Minute
+	bubbles(t, map[string]func(*testing.T, *fairlocktest.Client, *fairlock.Lease){
+		"killed after half of the minimum": func(t *testing.T, c *fairlocktest.Client, l *fairlock.Lease) {
 			pass(d / 2)
-			require.NoError(t, h.Err())
-			h.Crash()
+			require.NoError(t, l.Err())
+			c.Crash()
 		},
-		"the reply to the release is lost": func(t *testing.T, h holder) {
-			h.Link.DropReply()
-			require.NoError(t, h.Unlock(t.Context()))
+		"the reply to the release is lost": func(t *testing.T, c *fairlocktest.Client, l *fairlock.Lease) {
+			c.Link.DropReply()
+			require.NoError(t, l.Unlock(t.Context()))
 		},
-		"the client is closed": func(_ *testing.T, h holder) { h.Close() },
-		"resumed after the release": func(t *testing.T, h holder) {
-			require.NoError(t, h.Unlock(t.Context()))
-			_, err := h.s.Client(fairlock.Config{}).Mutex("x").Resume(t.Context(), h.Handle())
-			require.ErrorIs(t, err, fairlock.ErrLost)
-		},
-	}, func(t *testing.T, s *fairlocktest.Server, _ string, end func(*testing.T, holder)) {
-		client := s.Client(fairlock.Config{TTL: ttl, Name: "job"})
+		"the client is closed": func(_ *testing.T, c *fairlocktest.Client, _ *fairlock.Lease) { c.Close() },
+	}, func(t *testing.T, s *fairlocktest.Server, _ string, end func(*testing.T, *fairlocktest.Client, *fairlock.Lease)) {
+		client := s.Client(fairlock.Config{Name: "job"})
 		lease := hold(t, client.Mutex("x", fairlock.WithMinHold(d)).Lock)
 		granted := time.Now()
-		end(t, holder{client, lease, s})
+		end(t, client, lease)
 		q := begin(t.Context(), s.Client(fairlock.Config{}).Mutex("x").Lock)
-		time.Sleep(time.Until(granted.Add(d - time.Millisecond)))
+		pass(time.Until(granted.Add(d - time.Millisecond)))
 		s.Mutex("x").AssertHeldBy("job")
 		assert.True(t, q.pending())
-		time.Sleep(time.Until(granted.Add(d + wake)))
+		pass(wake)
 		unlock(t, q.granted(t))
 		pass(12 * time.Minute)
 		s.AssertNothingLeft()
@@ -208,30 +193,5 @@ func TestMinHold_LostNotification(t *testing.T) {
 		assert.GreaterOrEqual(t, q.at.Sub(granted), d)
 		assert.LessOrEqual(t, q.at.Sub(granted), d+wake)
 		unlock(t, next)
-	})
-}
-
-// A waiter that comes to the head later, for any reason, is served in time as well.
-func TestMinHold_ServesALaterHead(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		const d = 2 * time.Second
-		client := s.Client(fairlock.Config{})
-		a := client.Semaphore("x", 3)
-		unlock(t, hold(t, permits(client.Semaphore("x", 3, fairlock.WithMinHold(d)), 1)))
-		long := hold(t, permits(a, 1))
-		short := hold(t, permits(a, 1))
-		ctx, cancel := context.WithCancel(t.Context())
-		first := begin(ctx, permits(a, 2))
-		listen(t, s.Client(fairlock.Config{}))
-		second := begin(t.Context(), permits(s.Client(fairlock.Config{}).Semaphore("x", 3), 1))
-		third := begin(t.Context(), permits(s.Client(fairlock.Config{}).Semaphore("x", 3), 1))
-		pass(time.Second)
-		cancel()
-		<-first.done
-		unlock(t, short)
-		unlock(t, second.granted(t))
-		lease := third.granted(t)
-		unlock(t, lease)
-		unlock(t, long)
 	})
 }

@@ -26,6 +26,9 @@ import (
 // What a lease of 3 s sends, and how it ends. Each event has its time in ms. "sent" is the next request that was sent,
 // "idle" says that there is none, "ended" is the outcome that was reported, and the others say what happens and what
 // comes of it.
+//
+//fairlock:promise A lease lasts: renewed when a third of its TTL has passed, for as long as it is held
+//fairlock:fault A renewal arrives after its lease was lost here: the lock is free when the safety margin is over, or at Unlock
 func TestHolding(t *testing.T) {
 	for _, row := range []string{
 		// It is renewed when a third of it has passed, and half a second after a handoff.

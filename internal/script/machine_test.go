@@ -694,6 +694,12 @@ func (m *machine) nameOf(text string) string {
 //fairlock:fault A waiter is cut off when its turn comes: it is passed over, and comes back at its old position
 //fairlock:fault Redis loses its data: the lock begins anew, with higher numbers; its waiters come back with their tickets, and its old holder is told at its next renewal
 //fairlock:fault The server is full (OOM): what has to store something is refused; no lock is held by nobody; holders and queued waiters go on
+//fairlock:promise Turns between keys: the next permit goes to the key that holds the least for its share, of several to the one whose turn began first: whoever sends many requests delays the first waiter of another key by one turn
+//fairlock:promise A wide request of a key: once its key holds nothing, at most one grant of each key that waited before it comes first
+//fairlock:fault A client is killed that has holders and waiters of many keys of a keyed semaphore: the others go on within one TTL and one WaiterTTL in all
+//fairlock:fault The lines, turns or holders of a keyed semaphore are lost: order within a key among those who are back; nobody is granted twice; nothing stays
+//fairlock:promise Terms of a key travel with the request: the first waiter of a key speaks for its limit and its share; a resize counts for all keys; two numbers in use are shown
+//fairlock:fault A process is in a crash loop and joins each time: the queue stays as long as what joins in one WaiterTTL; a living head has its turn at once
 func TestScenarios(t *testing.T) {
 	kinds := map[string]kind{"mutex": mutex, "rwmutex": rwMutex, "writers": writers}
 	files, err := os.ReadDir("testdata/scenarios")
