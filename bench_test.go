@@ -143,7 +143,7 @@ func usageOf(b *testing.B, rdb *redis.Client) usage {
 	}
 }
 
-// BenchmarkCapacity measures what each operation costs the server. docs/capacity.md has the figures.
+// BenchmarkCapacity measures what each operation costs the server. docs/operating.md, Capacity, has the figures.
 func BenchmarkCapacity(b *testing.B) {
 	server := redistest.Start(b, "--appendonly", "no")
 	observer := server.Client()

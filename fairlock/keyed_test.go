@@ -163,7 +163,8 @@ func TestKeyed_Rate(t *testing.T) {
 		})
 }
 
-// Resume and the rest of a minimum hold keep the key. A handle of another kind of lock is refused.
+// Resume and the rest of a minimum hold keep the key. A handle of another kind of lock, or of another key, is
+// refused.
 func TestKeyed_Resume(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		var j journal
@@ -174,6 +175,8 @@ func TestKeyed_Resume(t *testing.T) {
 		handle, err := lease.Detach()
 		require.NoError(t, err)
 		_, err = s.Client(fairlock.Config{}).Semaphore("x", 3).Resume(t.Context(), handle)
+		require.ErrorIs(t, err, fairlock.ErrInvalid)
+		_, err = x.Key("B").Resume(t.Context(), handle)
 		require.ErrorIs(t, err, fairlock.ErrInvalid)
 		other := s.Client(fairlock.Config{}).KeyedSemaphore("x", 5, fairlock.WithMinHold(time.Minute))
 		lease, err = other.Resume(t.Context(), handle)

@@ -279,6 +279,18 @@ func TestLeaseFromContext_OutsideALock(t *testing.T) {
 	assert.False(t, ok)
 }
 
+// Renew returns nil if its request hangs until the deadline, and a renewal in the background has succeeded meanwhile.
+func TestRenew_AnotherHasSucceeded(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{TTL: 2 * time.Second}) // less than the ReadTimeout of go-redis
+		lease := hold(t, client.Mutex("x").Lock)
+		client.Link.Delay(0, time.Minute)
+		time.AfterFunc(100*time.Millisecond, func() { client.Link.Delay(0, 0) })
+		require.NoError(t, lease.Renew(t.Context()))
+		require.NoError(t, lease.Err())
+	})
+}
+
 // The client that had a lease cannot reach Redis when another process resumes it. Its renewal and the release of the
 // lost lease arrive later.
 //
