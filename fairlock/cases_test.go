@@ -1,7 +1,6 @@
 package fairlock_test
 
 import (
-	"fmt"
 	"maps"
 	"testing"
 	"time"
@@ -50,29 +49,6 @@ func TestLease_LateAcquire(t *testing.T) {
 		}
 		pass(time.Until(start.Add(late)) + time.Millisecond)
 		s.Mutex("x").AssertFree()
-	})
-}
-
-// A key is somebody else's: each waiter gets an error that says so, by its next heartbeat, and not only the head.
-//
-//fairlock:fault A key of ours is somebody else's
-func TestWaiters_LearnOfAForeignKey(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		hold(t, s.Client(fairlock.Config{TTL: time.Hour}).Mutex("x").Lock)
-		var waiters []*acquisition
-		for i := range 3 {
-			waiters = append(waiters, begin(t.Context(), s.Client(fairlock.Config{Name: fmt.Sprint("c", i)}).Mutex("x").Lock))
-			pass(10 * time.Millisecond)
-		}
-		key := "fairlock:{x}:number"
-		s.Miniredis.Del(key)
-		_, err := s.Miniredis.Push(key, "somebody's")
-		require.NoError(t, err)
-		pass(4 * time.Second)
-		for _, w := range waiters {
-			require.False(t, w.pending())
-			require.ErrorContains(t, w.err, "is not ours")
-		}
 	})
 }
 

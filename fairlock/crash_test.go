@@ -104,6 +104,8 @@ func TestWaiter_SuspendedMachineTrustsNotificationForLess(t *testing.T) {
 }
 
 // The machine of a waiter sleeps while it is notified: the old notification is not trusted.
+//
+//fairlock:fault A waiter is stopped while the lock is handed to it: beyond the time given it does not trust the grant; within it, it has the lock
 func TestWaiter_SuspendedMachineTrustsNoOldNotification(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		q, other, wake := suspendWaiter(t, s)

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -168,7 +169,8 @@ func under(t *testing.T, s *fairlocktest.Server, begins fault) string {
 	defer cancel()
 	for _, o := range operations(s) {
 		tr := &trial{operation: o}
-		tr.Client = s.Client(fairlock.Config{TTL: o.ttl, WaiterTTL: time.Minute, Logger: tr.log.logger()})
+		tr.Client = clientWith(t, s, fairlock.Config{TTL: o.ttl, WaiterTTL: time.Minute, Logger: tr.log.logger()},
+			func(ro *redis.Options) { ro.MaxRetries, ro.ReadTimeout = -1, 1200*time.Millisecond }) // not a limit of the library
 		m, do := tr.Mutex(o.name), o.do
 		var lease *fairlock.Lease
 		switch {
@@ -249,5 +251,5 @@ func under(t *testing.T, s *fairlocktest.Server, begins fault) string {
 	return text.String()
 }
 
-// messageOf finds what is told of an outage.
-var messageOf = regexp.MustCompile(`outage begins|outage is over|refusals begin|refusals are over|lock lost`)
+// messageOf finds what is told of an outage, of a loss, and of a subscription.
+var messageOf = regexp.MustCompile(`outage begins|outage is over|refusals begin|refusals are over|lock lost|subscription is (down|up again)`)

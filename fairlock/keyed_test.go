@@ -73,8 +73,8 @@ func busyBy(t *testing.T, k fairlock.Semaphore) fairlock.BusyReason {
 	return held.Reason
 }
 
-// A limit in all, and one for each key. What is cancelled gives back, and so does what crashes. A busy try says why, and
-// so does a full queue.
+// A limit in all, and one for each key. What is cancelled gives back, and so does what crashes. A busy try says why, as
+// does a full queue.
 //
 //fairlock:promise Limits of a keyed semaphore: no more permits are held than there are, and by no key more than its limit; a key at its limit lets others pass
 func TestKeyed_Do(t *testing.T) {
@@ -121,6 +121,7 @@ func TestKeyed_Do(t *testing.T) {
 // of a second; all is used while there is demand.
 //
 //fairlock:promise A rate in two levels: with a minimum hold, no more starts in any window of that length than there are permits, nor of one key than its limit; all is used while there is demand
+//fairlock:promise A minimum hold
 func TestKeyed_Rate(t *testing.T) {
 	bubbles(t, map[string]int{"all keys": 8, "one key": 1},
 		func(t *testing.T, s *fairlocktest.Server, _ string, keys int) {
@@ -161,35 +162,4 @@ func TestKeyed_Rate(t *testing.T) {
 			pass(2 * time.Second)
 			s.AssertNothingLeft()
 		})
-}
-
-// Resume and the rest of a minimum hold keep the key. A handle of another kind of lock, or of another key, is
-// refused.
-func TestKeyed_Resume(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		var j journal
-		x := s.Client(fairlock.Config{Trace: j.trace()}).KeyedSemaphore("x", 3, fairlock.WithMinHold(time.Minute))
-		lease := hold(t, func(ctx context.Context) (*fairlock.Lease, error) {
-			return x.Key("A", fairlock.WithKeyLimit(1)).Acquire(ctx, 1)
-		})
-		handle, err := lease.Detach()
-		require.NoError(t, err)
-		_, err = s.Client(fairlock.Config{}).Semaphore("x", 3).Resume(t.Context(), handle)
-		require.ErrorIs(t, err, fairlock.ErrInvalid)
-		_, err = x.Key("B").Resume(t.Context(), handle)
-		require.ErrorIs(t, err, fairlock.ErrInvalid)
-		other := s.Client(fairlock.Config{}).KeyedSemaphore("x", 5, fairlock.WithMinHold(time.Minute))
-		lease, err = other.Resume(t.Context(), handle)
-		require.NoError(t, err)
-		unlock(t, lease)
-		st := s.KeyedSemaphore("x", 3).State()
-		require.Len(t, st.Holders, 1)
-		assert.Equal(t, []any{"A", true, 3}, []any{st.Holders[0].Key, st.Holders[0].Released, st.Permits})
-		assert.Equal(t, fairlock.AtKeyLimit, busyBy(t, x.Key("A", fairlock.WithKeyLimit(1))))
-		assert.Equal(t, "A", j.of("Granted")[0].info.(fairlock.GrantedInfo).Key)
-		taken, err := operator(s).ForceRelease(t.Context(), idX(fairlock.KindKeyedSemaphore))
-		require.NoError(t, err)
-		assert.True(t, taken)
-		s.AssertNothingLeft()
-	})
 }

@@ -92,14 +92,6 @@ func TestLease_ReasonOfALoss(t *testing.T) {
 		assert.Equal(t, c.reason == refused, errors.Is(lease.Err(), fairlock.ErrRefused))
 		assert.NotEqual(t, c.reason == refused, errors.Is(lease.Err(), fairlock.ErrUnreachable))
 	})
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) { // the process is paused, and nothing fails
-		clock := s.LocalClock()
-		lease := hold(t, s.Client(fairlock.Config{Clock: clock}).Mutex("x").Lock)
-		clock.Pause()
-		pass(ttl)
-		require.EqualError(t, lease.Err(), "lock is lost: lease expired")
-		clock.Resume()
-	})
 }
 
 // Stats counts requests that are in flight and those that wait for one that hangs, and no lease that is lost, though it

@@ -107,22 +107,6 @@ func TestSubscriber_StartsAtTheFirstContention(t *testing.T) {
 	})
 }
 
-// A message on the channel that is no notification is logged, and has no effect.
-func TestSubscriber_ForeignMessage(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		var log logged
-		client := s.Client(fairlock.Config{Logger: log.logger()})
-		listen(t, client)
-		s.Mutex("x").HoldAs("holder")
-		q := begin(t.Context(), client.Mutex("x").Lock)
-		require.Equal(t, 1, s.Miniredis.Publish("fairlock:notify:"+client.Name(), "hello"))
-		synctest.Wait()
-		assert.True(t, q.pending())
-		require.Len(t, log.lines, 1)
-		assert.Contains(t, log.lines[0], "unknown message on the notification channel")
-	})
-}
-
 // A subscription that Redis does not confirm within 5 s is replaced; before, heartbeats find the grants.
 //
 //fairlock:fault The connection of a subscription dies before Redis has confirmed it: replaced after 5 s; heartbeats find the grants meanwhile

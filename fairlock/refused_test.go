@@ -14,12 +14,12 @@ import (
 	"github.com/fairlock/fairlock-go/fairlocktest"
 )
 
-// What is refused is asked once a second for each lock, also for a thousand waiters, and all of them go on.
+// What is refused is asked once a second for each lock, also for a hundred waiters, and all of them go on.
 //
 //fairlock:fault The user lacks rights, the password was changed, the server is full, or a proxy replies by itself
 func TestRefused_OnceASecond(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		const n, lasts = 1000, 8 * time.Second // the holder keeps its lease
+		const n, lasts = 100, 8 * time.Second // the holder keeps its lease
 		client := s.Client(fairlock.Config{})
 		sent := record(client)
 		holder := s.Mutex("x").HoldAs("holder")

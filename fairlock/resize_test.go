@@ -4,14 +4,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlock/fairlock-go/internal/bounds"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
-	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 // A request with the smaller number waits at the head, before all others, until so few are held; State tells both
@@ -74,39 +71,5 @@ func TestResize_ShrinkingRefusesTheFirstWaiter(t *testing.T) {
 		require.ErrorAs(t, three.err, &e)
 		unlock(t, last.granted(t))
 		assert.Equal(t, 2, s.Semaphore("x", 5).State().Permits, "also when it is idle")
-	})
-}
-
-// Once it is reset, or Redis has lost the number, the numbers that clients bring count again.
-//
-//fairlock:promise A resized number: counts until ResetSize, or until Redis loses it
-func TestResize_Ends(t *testing.T) {
-	bubbles(t, map[string]func(*testing.T, *fairlocktest.Server){
-		"reset": func(t *testing.T, s *fairlocktest.Server) {
-			require.NoError(t, operator(s).ResetSize(t.Context(), idX(fairlock.KindSemaphore)))
-			require.NoError(t, operator(s).ResetSize(t.Context(), idX(fairlock.KindSemaphore)), "there is nothing to reset")
-		},
-		"its key is lost": func(t *testing.T, s *fairlocktest.Server) {
-			require.True(t, s.Miniredis.Del(script.KeysOf("semaphore", bounds.DefaultNamespace, "x").Part("resized")))
-		},
-	}, func(t *testing.T, s *fairlocktest.Server, _ string, end func(*testing.T, *fairlocktest.Server)) {
-		c := s.Client(fairlock.Config{})
-		five, six := c.Semaphore("x", 5), c.Semaphore("x", 6)
-		require.NoError(t, operator(s).Resize(t.Context(), idX(fairlock.KindSemaphore), 3))
-		pass(24 * time.Hour)
-		held := hold(t, permits(five, 2))
-		next := begin(t.Context(), permits(six, 4))
-		var e *fairlock.CapacityError
-		pass(interval)
-		require.False(t, next.pending())
-		require.ErrorAs(t, next.err, &e)
-		require.EqualError(t, e, "semaphore was resized to 3 permits, 4 are wanted")
-		end(t, s)
-		unlock(t, hold(t, permits(six, 4)))
-		unlock(t, hold(t, permits(five, 3)))
-		unlock(t, held)
-		assert.Zero(t, s.Semaphore("x", 5).State().Permits)
-		_, err := five.Acquire(t.Context(), 6)
-		require.ErrorIs(t, err, fairlock.ErrInvalid)
 	})
 }

@@ -63,24 +63,6 @@ func TestResume_GivesUp(t *testing.T) {
 	})
 }
 
-// A request of a Resume that has given up is refused, also if Redis could not be reached for longer than the lease
-// would have lasted.
-func TestResume_RefusesItsLateRequest(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		lease := hold(t, s.Client(fairlock.Config{}).Mutex("x").Lock)
-		client := s.Client(fairlock.Config{})
-		require.NoError(t, client.Ping(t.Context()))
-		client.Link.Delay(10*ttl, 0)
-		_, err := client.Mutex("x").Resume(t.Context(), lease.Handle())
-		require.ErrorIs(t, err, fairlock.ErrUnreachable)
-		pass(2 * ttl)
-		client.Link.Mend()
-		pass(10 * ttl)
-		require.NoError(t, lease.Err())
-		unlock(t, lease)
-	})
-}
-
 // A handle of another kind of lock, or of nothing, is bad input.
 func TestResume_Handles(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {

@@ -173,28 +173,6 @@ func TestTrace_Balances(t *testing.T) {
 	})
 }
 
-// A lease that ends while Trace.Granted runs is granted first, and ends then.
-//
-//fairlock:promise Trace balances
-func TestTrace_GrantedComesFirst(t *testing.T) {
-	bubbles(t, map[string]string{"closed": "Ended (client is closed)", "lost": "Ended (no longer the owner)"},
-		func(t *testing.T, s *fairlocktest.Server, name, end string) {
-			var j journal
-			slow := &fairlock.Trace{Granted: func(fairlock.GrantedInfo) { time.Sleep(ttl) }}
-			client := s.Client(fairlock.Config{Trace: fairlock.JoinTraces(slow, j.trace())})
-			q := begin(context.WithValue(t.Context(), callers{}, "the caller's"), client.Mutex("x").Lock)
-			if name == "closed" {
-				go client.Close()
-			} else {
-				s.Mutex("x").Expire()
-			}
-			lease := q.granted(t)
-			require.Error(t, lease.Err())
-			synctest.Wait()
-			assert.Equal(t, []string{"Granted", end}, j.life(t))
-		})
-}
-
 // JoinTraces calls each callback of both, in order.
 func TestJoinTraces(t *testing.T) {
 	var a, b journal

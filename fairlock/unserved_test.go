@@ -19,12 +19,6 @@ import (
 	"github.com/fairlock/fairlock-go/fairlocktest"
 )
 
-// What Redis does while it does not serve a client.
-const (
-	requestLimit = 3 * time.Second
-	silenceLimit = 10 * time.Second
-)
-
 // tries are the calls that do not wait for the lock, but for Redis, each by the name of its method.
 func tries(c *fairlocktest.Client, l *fairlock.Lease) map[string]func(context.Context) error {
 	first := func(f func(context.Context) (*fairlock.Lease, error)) func(context.Context) error {

@@ -116,35 +116,6 @@ func TestWaiter_LostNotificationIsFoundByTheHeartbeat(t *testing.T) {
 	})
 }
 
-// A waiter that was paused while the lock was handed to it does not trust a grant that is over. Another waiter has the
-// lock by then, and this one waits at its old position.
-//
-//fairlock:fault A waiter is stopped while the lock is handed to it: beyond the time given it does not trust the grant; within it, it has the lock
-func TestWaiter_PausedBeyondItsGrant(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		clock := s.LocalClock()
-		paused, other := s.Client(fairlock.Config{Name: "paused", Clock: clock}), s.Client(fairlock.Config{Name: "other"})
-		x := s.Mutex("x")
-		held := x.HoldAs("holder")
-		first, second := begin(t.Context(), paused.Mutex("x").Lock), begin(t.Context(), other.Mutex("x").Lock)
-		clock.Pause()
-		paused.Link.Hang()
-		unlock(t, held)
-		x.AssertHeldBy("paused")
-		fence := x.State().Fence
-		next := second.granted(t)
-		assert.Greater(t, next.Fence(), fence)
-		paused.Link.Mend()
-		clock.Resume()
-		synctest.Wait()
-		assert.True(t, first.pending(), "two clients hold the lock")
-		x.AssertHeldBy("other")
-		x.AssertQueue("paused")
-		unlock(t, next)
-		assert.Greater(t, first.granted(t).Fence(), next.Fence())
-	})
-}
-
 // Redis goes away just after it has granted a waiter the lock, and the notification is lost. If it is back while that
 // grant lasts, the waiter has the lock by it. If not, those that are granted the lock before the waiter is back pass
 // it, and nobody else's position changes.
@@ -191,23 +162,11 @@ func TestWaiter_NoErrorWhileItsContextHasTime(t *testing.T) {
 	bubbles(t, map[string]func(t *testing.T, s *fairlocktest.Server, c clients){
 		"CLIENT KILL":  func(_ *testing.T, _ *fairlocktest.Server, c clients) { c[0].Link.Break(); c[1].Link.Break() },
 		"SCRIPT FLUSH": func(t *testing.T, _ *fairlocktest.Server, c clients) { flush(t, c) },
-		"pause": func(_ *testing.T, _ *fairlocktest.Server, c clients) {
-			for _, client := range c {
-				client.Link.Hang()
-				time.AfterFunc(400*time.Millisecond, client.Link.Mend)
-			}
-			pass(400 * time.Millisecond)
-		},
 		"restart": func(t *testing.T, s *fairlocktest.Server, c clients) {
 			flush(t, c)
 			s.Stop()
 			pass(ttl + 2*time.Second) // the first waiters ask meanwhile, because the lease has ended
 			s.Start()
-		},
-		"loading": func(_ *testing.T, s *fairlocktest.Server, _ clients) {
-			s.Miniredis.SetError("LOADING Redis is loading the dataset in memory")
-			pass(ttl + 2*time.Second)
-			s.Miniredis.SetError("")
 		},
 		"restart without persistence": func(t *testing.T, s *fairlocktest.Server, c clients) {
 			flush(t, c)

@@ -282,7 +282,7 @@ func (m *machine) judge(before *rules.State, again bool) *rules.State {
 		return after
 	}
 	for name, left := range left {
-		require.True(m.t, left >= 0 != (name == "resized"), "%s lasts for %v", name, left)
+		require.NotEqual(m.t, name == "resized", left >= 0, "%s lasts for %v", name, left)
 	}
 	s := m.step
 	s.Before, s.After, s.Again = before, after, again
@@ -685,7 +685,7 @@ func (m *machine) nameOf(text string) string {
 	return cmp.Or(map[string]string{"": "nobody"}[text], text)
 }
 
-// The files in testdata/scenarios have the scenarios that short histories do not reach, or that show what a rule is for. A
+// The files in testdata/scenarios have the scenarios that short histories do not reach, or show what a rule is for. A
 // scenario begins with its name and the kinds of locks for which it runs.
 //
 //fairlock:promise Order: waiters are granted the lock by ticket; tickets are given in the order of arrival, many in one microsecond too

@@ -56,6 +56,7 @@ func TestExplore_SeesTheSame(t *testing.T) {
 //fairlock:fault The head of the queue has expired and wants more than is free: one WaiterTTL, then those behind it that fit get in, though nothing is released
 //fairlock:promise Resize: from then on the number counts for every client, whatever number it brings; no more are held than there are, but for holders from before there were fewer
 //fairlock:promise Growing a semaphore: admits those that fit, in order, in its one request
+//fairlock:promise A resized number: counts until ResetSize, or until Redis loses it
 func TestStates(t *testing.T) {
 	var servers []*redis.Client
 	for range runtime.GOMAXPROCS(0) {
