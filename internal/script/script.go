@@ -131,7 +131,7 @@ type verb struct {
 //     (reply.go) gives some of them a type
 //  3. what it may do, and what its reply says: internal/tools/rules. The requests of each token in lab/states/world.go
 //  4. a row in the table of verbs in verbs_test.go. Scenarios only of what short histories do not reach, such as
-//     bounds, in queue_test.go, in the words that machine_test.go explains
+//     bounds, in testdata/scenarios, in the words that machine_test.go explains
 //  5. a mutant of each rule that is the first for a promise about safety (lab/mutants/mutants.txt)
 //  6. if waiters or leases send it, Requests in internal/wait/waiters.go, or Redis in internal/hold/holding.go, and the
 //     fakes there. If users get it, a method in fairlock/lock.go, one of each kind that has it (mutex.go, semaphore.go,
