@@ -228,7 +228,7 @@ func BenchmarkCapacity(b *testing.B) {
 		}
 		return ts
 	}
-	queue := script.Mutex(dispatch.NewDirect(observer), "fairlock", "x")
+	queue, _ := script.Of(dispatch.NewDirect(observer), "mutex", "fairlock", "x")
 	held, err := token.Parse(tokens.New("billing-7d4f9c6b-1-abcdef", tokens.Terms{TTL: time.Hour, Weight: 1}))
 	require.NoError(b, err)
 	wait := func(t token.Token) error {

@@ -278,7 +278,8 @@ func aclLine() []string { return strings.Fields(doctor.RightsIn("fairlock", fals
 // The ACL line has the commands that the scripts use, and no others.
 func TestACLLine_AllowsWhatTheScriptsUse(t *testing.T) {
 	needed := map[string]bool{"eval": true, "evalsha": true, "subscribe": true, "cluster|slots": true}
-	for _, text := range script.Texts() {
+	for _, source := range script.Sources() {
+		text := source.Text
 		for _, m := range regexp.MustCompile(`call\('([A-Z]+)'`).FindAllStringSubmatch(text, -1) {
 			needed[strings.ToLower(m[1])] = true
 		}

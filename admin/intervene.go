@@ -50,7 +50,7 @@ func (c *Client) ReleaseHolder(ctx context.Context, id fairlock.ID, fence uint64
 		var found State
 		err := try(ctx, func(ctx context.Context) (h script.Handoff, err error) {
 			snap, err := l.Inspect(ctx, bounds.MaxInspected, 0)
-			found = stateOf(l, id, snap)
+			found = stateOf(id, snap)
 			return h, err
 		})
 		i := slices.IndexFunc(found.Holders, func(h Holder) bool { return h.Fence == fence })
@@ -60,7 +60,7 @@ func (c *Client) ReleaseHolder(ctx context.Context, id fairlock.ID, fence uint64
 		return try(ctx, func(ctx context.Context) (h script.Handoff, err error) {
 			if t := found.Holders[i].Token; !t.IsZero() {
 				h, err = l.Release(ctx, t, fence, script.Rest{})
-			} else if l.Mutex() { // another program has written the key; there is no other holder
+			} else if id.Kind == fairlock.KindMutex { // another program has written the key; there is no other holder
 				h, err = l.ForceRelease(ctx, fence, 0)
 			}
 			released = released || h.Released || h.Ambiguous

@@ -97,14 +97,14 @@ func readState(ctx context.Context, l script.Lock, id fairlock.ID, holders, wait
 	if err != nil {
 		return State{}, err
 	}
-	s := stateOf(l, id, snap)
+	s := stateOf(id, snap)
 	if s.complete() || waiters >= bounds.MaxInspected {
 		return s, nil
 	}
 	if snap, err = l.Inspect(ctx, holders, bounds.MaxInspected); err != nil {
 		return State{}, err
 	}
-	s = stateOf(l, id, snap)
+	s = stateOf(id, snap)
 	s.Waiters = s.Waiters[:min(waiters, len(s.Waiters))]
 	s.Keys = s.Keys[:min(waiters, len(s.Keys))]
 	return s, nil
@@ -119,20 +119,20 @@ func (s State) complete() bool {
 	return all || s.OldestWait >= 0 && !election && !keyed
 }
 
-func stateOf(l script.Lock, id fairlock.ID, snap script.Snapshot) State {
+func stateOf(id fairlock.ID, snap script.Snapshot) State {
 	alive := min(snap.Alive, snap.Waiting)
 	s := State{ID: id, At: snap.Now, Fence: snap.Fence, Used: snap.Used, Waiting: alive, Expired: snap.Waiting - alive}
 	for _, h := range snap.Holders {
 		holder := Holder{Fence: h.Fence, Age: age(h.Fence, snap.Now), TTL: h.Left}
 		holder.Token, holder.Client = parse(h.Token)
 		holder.Key = holder.Token.Terms().Key
-		holder.Weight, holder.Writer = meaning(l, holder.Token)
+		holder.Weight, holder.Writer = meaning(id, holder.Token)
 		flags := holder.Token.Terms().Flags
 		holder.Released, holder.Leader = flags&tokens.Released != 0, flags&tokens.Leader != 0
 		holder.Renewed, holder.Missed = renewals(holder)
 		s.Holders = append(s.Holders, holder)
 	}
-	if l.ReadWrite() && s.Used == tokens.WriterWeight {
+	if id.Kind == fairlock.KindRWMutex && s.Used == tokens.WriterWeight {
 		s.Used = 1
 	}
 	for _, w := range snap.Waiters {
@@ -140,17 +140,17 @@ func stateOf(l script.Lock, id fairlock.ID, snap script.Snapshot) State {
 		waiter := Waiter{Ticket: ticket, Age: age(ticket, snap.Now), TTL: w.Expires.Sub(snap.Now)}
 		waiter.Token, waiter.Client = parse(w.Token)
 		waiter.Key = waiter.Token.Terms().Key
-		waiter.Weight, waiter.Writer = meaning(l, waiter.Token)
+		waiter.Weight, waiter.Writer = meaning(id, waiter.Token)
 		waiter.Candidate = waiter.Token.Terms().Flags&tokens.Leader != 0
 		s.Waiters = append(s.Waiters, waiter)
 	}
 	s.Candidates, s.OldestWait = waits(s)
 	s.Keys = keys(s, snap)
-	if s.Permits = 1; !l.Mutex() {
+	if s.Permits = 1; id.Kind != fairlock.KindMutex {
 		s.Permits, s.Others = permits(s, snap.Resized)
 		s.Resized = snap.Resized > 0
 	}
-	if l.ReadWrite() {
+	if id.Kind == fairlock.KindRWMutex {
 		s.Permits = 0
 	}
 	return s
@@ -294,8 +294,8 @@ func renewals(h Holder) (ago time.Duration, missed int) {
 
 // meaning returns the number of permits that a user sees for a token, and whether it is a writer's. It is 1 if the
 // token is not ours.
-func meaning(l script.Lock, t token.Token) (permits int, writer bool) {
-	if l.ReadWrite() {
+func meaning(id fairlock.ID, t token.Token) (permits int, writer bool) {
+	if id.Kind == fairlock.KindRWMutex {
 		return 1, t.Weight() == tokens.WriterWeight
 	}
 	return max(t.Weight(), 1), false

@@ -335,7 +335,7 @@ func verbOf(cmd redis.Cmder) string {
 	if cmd.Name() != "evalsha" {
 		return cmd.Name()
 	}
-	return script.VerbOf(cmd.Args()[1].(string))
+	return script.Sources()[cmd.Args()[1].(string)].Verb
 }
 
 // lockOf is the name of the lock whose script a command runs.

@@ -10,7 +10,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/call"
+	"github.com/fairlock/fairlock-go/internal/errs"
 	"github.com/fairlock/fairlock-go/internal/hold"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/task"
@@ -134,25 +136,17 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-// heldIn reports whether ctx carries a lease of this client that is held.
-func (c *Client) heldIn(ctx context.Context) bool {
-	for l := range leasesIn(ctx) {
-		if l.lock.client == c && l.Err() == nil {
-			return true
-		}
-	}
-	return false
-}
-
 // newLock returns a lock with that number of permits; 0: a mutex.
 func newLock[O KeyOption](c *Client, kind Kind, name string, permits int, options []O) *lock {
 	redis, _ := script.Of(c.calls, string(kind), c.cfg.Namespace, name)
 	l := &lock{client: c, kind: kind, name: name, permits: permits, redis: redis.WithFenceTTL(c.cfg.FenceTTL)}
 	s, invalid := with(l, settings{ttl: c.cfg.TTL, maxWaiters: c.cfg.MaxWaiters, maxOutage: c.cfg.MaxOutage, share: 1}, options)
 	if kind == KindSemaphore || kind == KindKeyedSemaphore {
-		invalid = errors.Join(checkPermits(permits), invalid)
+		invalid = errors.Join(require(permits >= 1 && permits <= bounds.MaxPermits, "permits", "%d, must be from 1 to %d",
+			permits, bounds.MaxPermits), invalid)
 	}
-	l.settings, l.invalid = s, errors.Join(checkName(name), invalid)
+	l.settings, l.invalid = s, errors.Join(require(name != "" && len(name) <= bounds.MaxName, "name",
+		"%d bytes, must be from 1 to %d", len(name), bounds.MaxName), invalid)
 	l.wire()
 	return l
 }
@@ -166,5 +160,62 @@ func (l *lock) wire() {
 		Redis: &l.redis, Lock: l.name, TTL: l.settings.ttl, MinHold: l.settings.minHold, WaiterTTL: c.cfg.WaiterTTL,
 		Releases: &c.releases,
 		Handed:   l.handed, Renewed: l.renewed, Ended: l.ended,
+	}
+}
+
+// Ping reports whether locks can be used now, for a readiness probe. It fails if Redis cannot be reached, loads its
+// data or is a replica, if rights or commands are missing, if the subscription has been down for 5 s, and after
+// Shutdown or Close. On a Cluster it tries one master. Give ctx a deadline, because otherwise go-redis's own timeouts
+// bound a request that hangs.
+func (c *Client) Ping(ctx context.Context) error {
+	if err := c.ping(ctx); err != nil {
+		return fmt.Errorf("fairlock: ping: %w", err)
+	}
+	return nil
+}
+
+func (c *Client) ping(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return errs.Ended(ctx)
+	}
+	t, err := c.tasks.Begin()
+	if err != nil {
+		return err
+	}
+	defer t.End()
+	ctx, cancel := task.Joined(ctx, c.tasks.Open())
+	defer cancel()
+	if c.tasks.Open().Err() != nil { // cancelling ctx may take a moment
+		return ErrClosed
+	}
+	if err := script.Ping(ctx, c.calls, c.cfg.Namespace); err != nil {
+		return call.OrEnded(ctx, err)
+	}
+	return c.waiters.CheckSubscription()
+}
+
+// Stats describes a Client at one moment.
+type Stats struct {
+	Leases   int // leases that are held
+	Waiters  int // waiters that Redis has queued
+	Requests int // requests to Redis that have not ended, including those that wait to be sent
+
+	// OutageSince is the time of the first failure in the present outage, else zero. It begins with a second failure 1 s
+	// or more after the first, and ends 5 s after the latest if a request has succeeded since (on a Cluster one for the
+	// same lock), else a minute after it. No reply for 2 s is a failure, too.
+	OutageSince time.Time
+
+	// RefusedSince is since when Redis, or a proxy before it, refuses what the client tries again, else zero. It begins
+	// and ends as an outage does, for each lock by itself.
+	RefusedSince time.Time
+}
+
+// Stats returns what the client does now. It does no I/O, and works after Close.
+func (c *Client) Stats() Stats {
+	since, _ := c.calls.Outage()
+	refused, _ := c.calls.Refusals()
+	leases, _ := c.tasks.Held()
+	return Stats{
+		Leases: leases, Waiters: c.waiters.Queued(), Requests: c.calls.Requests(), OutageSince: since, RefusedSince: refused,
 	}
 }

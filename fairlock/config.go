@@ -76,9 +76,11 @@ func (c Config) withDefaults() Config {
 
 // check returns an error that names every field that is out of its bounds. The defaults are set already.
 func (c Config) check() error {
+	namespace := bounds.WrongNamespace(c.Namespace)
 	return errors.Join(
-		checkNamespace(c.Namespace),
-		checkClientName(c.Name),
+		require(namespace == "", "Namespace", "%s", namespace),
+		require(tokens.CheckClient(c.Name) == nil, "Name", "%.40q, must be 1 to %d bytes of printable ASCII without spaces",
+			c.Name, bounds.MaxClient),
 		checkDuration("TTL", c.TTL, bounds.MinTTL),
 		checkDuration("WaiterTTL", c.WaiterTTL, bounds.MinWaiterTTL),
 		checkDuration("FenceTTL", c.FenceTTL, bounds.MinFenceTTL),
@@ -96,16 +98,6 @@ func require(ok bool, field, format string, args ...any) error {
 	return &FieldError{field, fmt.Sprintf(format, args...)}
 }
 
-func checkNamespace(ns string) error {
-	wrong := bounds.WrongNamespace(ns)
-	return require(wrong == "", "Namespace", "%s", wrong)
-}
-
-func checkClientName(name string) error {
-	return require(tokens.CheckClient(name) == nil, "Name",
-		"%.40q, must be 1 to %d bytes of printable ASCII without spaces", name, bounds.MaxClient)
-}
-
 func checkDuration(field string, d, least time.Duration) error {
 	return require(d >= least && d <= bounds.MaxTTL, field, "%v, must be from %v to %v (a year)", d, least, bounds.MaxTTL)
 }
@@ -117,11 +109,6 @@ func checkMaxOutage(d time.Duration) error {
 
 func checkMaxWaiters(n int) error {
 	return require(n >= 0, "MaxWaiters", "%d, must not be negative (0: any number)", n)
-}
-
-func checkName(name string) error {
-	return require(name != "" && len(name) <= bounds.MaxName, "name", "%d bytes, must be from 1 to %d", len(name),
-		bounds.MaxName)
 }
 
 // defaultName returns the names of host and process, and a few random bits, so that two clients of one process differ.
@@ -139,4 +126,18 @@ func defaultName() string {
 	var random [3]byte
 	_, _ = rand.Read(random[:]) // never fails
 	return fmt.Sprintf("%.63s-%d-%s", host, os.Getpid(), base64.RawURLEncoding.EncodeToString(random[:]))
+}
+
+// Clock is a client's only source of time, safe for concurrent use. Package fairlocktest has some for tests.
+type Clock interface {
+	// Now returns the current time. It must not run backwards, because leases are measured by it.
+	Now() time.Time
+	// AfterFunc calls f once d has passed, without holding a mutex. f may block, and may use the Clock.
+	AfterFunc(d time.Duration, f func()) Timer
+}
+
+// Timer is one pending call of Clock.AfterFunc.
+type Timer = interface {
+	// Stop reports whether it has prevented the call. It does not wait for a call that has begun.
+	Stop() bool
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/hold"
-	"github.com/fairlock/fairlock-go/internal/task"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -83,14 +82,8 @@ func (l *Lease) Err() error { return l.held.Err() }
 // Waiting returns how many wait for the lock now, for a holder that can stop early, for example between two items of a
 // batch. It sends one small request. ctx bounds it, 3 s at most.
 func (l *Lease) Waiting(ctx context.Context) (int, error) {
-	return perform(ctx, l.lock, "waiting", nil, func(ctx context.Context, _ task.Task) (n int, err error) {
-		err = l.lock.client.calls.Briefly(ctx, func(ctx context.Context) error {
-			snapshot, err := l.lock.redis.Inspect(ctx, 0, 0)
-			n = snapshot.Alive
-			return err
-		})
-		return n, err
-	})
+	snapshot, err := l.lock.inspect(ctx, "waiting", 0)
+	return snapshot.Alive, err
 }
 
 // Context returns a copy of parent that also ends when the lease does. context.Cause says why. LeaseFromContext returns
@@ -120,11 +113,7 @@ func LeaseFromContext(ctx context.Context) (*Lease, bool) {
 // ends. After nil the lock is held until the new Deadline. After ErrLost or ErrUnlocked it is not held. After any other
 // error, such as one of ctx, the Deadline is as before.
 func (l *Lease) Renew(ctx context.Context) error {
-	_, err := perform(ctx, l.lock, "renew", l.Err(),
-		func(ctx context.Context, t task.Task) (none struct{}, err error) {
-			return none, l.held.Renew(ctx, t)
-		})
-	return err
+	return l.lock.perform(ctx, "renew", l.Err(), l.held.Renew)
 }
 
 // Detach ends the lease here without releasing the lock, and returns its Handle. It does no I/O. The lock stays held in
@@ -198,4 +187,41 @@ func leasesIn(ctx context.Context) iter.Seq[*Lease] {
 			c = enclosing(c.Context)
 		}
 	}
+}
+
+// leasesIn returns the leases of this lock that ctx carries, the innermost first.
+func (l *lock) leasesIn(ctx context.Context) iter.Seq[*Lease] {
+	return func(yield func(*Lease) bool) {
+		for held := range leasesIn(ctx) {
+			same := l != nil && held.lock.client == l.client && held.lock.kind == l.kind && held.lock.name == l.name
+			if same && !yield(held) {
+				return
+			}
+		}
+	}
+}
+
+// heldBy returns a lease of this lock that ctx carries, and for whose end an acquisition of so many permits would wait;
+// nil if there is none.
+func (l *lock) heldBy(ctx context.Context, weight int) *Lease {
+	if l.kind == KindSemaphore || l.kind == KindKeyedSemaphore {
+		return nil
+	}
+	for held := range l.leasesIn(ctx) {
+		readers := l.kind == KindRWMutex && weight == 1 && held.held.Token.Weight() == 1
+		if !readers && held.Err() == nil {
+			return held
+		}
+	}
+	return nil
+}
+
+// heldIn reports whether ctx carries a lease of this client that is held.
+func (c *Client) heldIn(ctx context.Context) bool {
+	for l := range leasesIn(ctx) {
+		if l.lock.client == c && l.Err() == nil {
+			return true
+		}
+	}
+	return false
 }

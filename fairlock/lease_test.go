@@ -540,7 +540,8 @@ func TestRenew_GivesALaterLeaseBack(t *testing.T) {
 		client := s.Client(fairlock.Config{})
 		lease := hold(t, client.Mutex("x").Lock)
 		s.Mutex("x").Expire()
-		reply, err := script.Mutex(dispatch.NewDirect(client.Redis), script.DefaultNamespace, "x").Acquire(t.Context(),
+		lock, _ := script.Of(dispatch.NewDirect(client.Redis), "mutex", script.DefaultNamespace, "x")
+		reply, err := lock.Acquire(t.Context(),
 			script.Request{Token: lease.Token(), Try: true})
 		require.NoError(t, err)
 		require.Greater(t, reply.Fence, lease.Fence())

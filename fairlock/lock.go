@@ -1,9 +1,10 @@
 package fairlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"iter"
+	"time"
 
 	"github.com/fairlock/fairlock-go/internal/call"
 	"github.com/fairlock/fairlock-go/internal/errs"
@@ -89,33 +90,6 @@ func (l *lock) newToken(terms tokens.Terms) (token.Token, error) {
 	return token.Parse(tokens.New(l.client.cfg.Name, terms))
 }
 
-// leasesIn returns the leases of this lock that ctx carries, the innermost first.
-func (l *lock) leasesIn(ctx context.Context) iter.Seq[*Lease] {
-	return func(yield func(*Lease) bool) {
-		for held := range leasesIn(ctx) {
-			same := l != nil && held.lock.client == l.client && held.lock.kind == l.kind && held.lock.name == l.name
-			if same && !yield(held) {
-				return
-			}
-		}
-	}
-}
-
-// heldBy returns a lease of this lock that ctx carries, and for whose end an acquisition of so many permits would wait;
-// nil if there is none.
-func (l *lock) heldBy(ctx context.Context, weight int) *Lease {
-	if l.kind == KindSemaphore || l.kind == KindKeyedSemaphore {
-		return nil
-	}
-	for held := range l.leasesIn(ctx) {
-		readers := l.kind == KindRWMutex && weight == 1 && held.held.Token.Weight() == 1
-		if !readers && held.Err() == nil {
-			return held
-		}
-	}
-	return nil
-}
-
 // do runs f under a lease.
 func (l *lock) do(ctx context.Context, op string, weight int, input error, f func(context.Context) error) error {
 	lease, err := l.acquire(ctx, op, weight, input)
@@ -157,33 +131,30 @@ func (l *lock) run(ctx context.Context, op string, lease *Lease, f func(context.
 }
 
 // perform runs an operation as a task, unless it is refused. Its ctx ends with the caller's, and with the client.
-func perform[T any](
-	ctx context.Context, l *lock, op string, refused error, run func(context.Context, task.Task) (T, error),
-) (v T, err error) {
+func (l *lock) perform(ctx context.Context, op string, refused error, run func(context.Context, task.Task) error) (err error) {
 	defer func() { err = l.wrap(op, err) }()
 	if err := l.check(ctx, refused); err != nil {
-		return v, err
+		return err
 	}
 	t, err := l.client.tasks.Begin()
 	if err != nil {
-		return v, err
+		return err
 	}
 	defer t.End()
 	ctx, cancel := task.Joined(ctx, l.client.tasks.Life())
 	defer cancel()
-	v, err = run(ctx, t)
-	return v, call.OrEnded(ctx, err)
+	return call.OrEnded(ctx, run(ctx, t))
 }
 
-// snapshot reads the lock, with one holder at most.
-func (l *lock) snapshot(ctx context.Context) (script.Snapshot, error) {
-	return perform(ctx, l, "inspect", nil, func(ctx context.Context, _ task.Task) (s script.Snapshot, err error) {
-		err = l.client.calls.Briefly(ctx, func(ctx context.Context) (err error) {
-			s, err = l.redis.Inspect(ctx, 1, 0)
+// inspect reads the lock, with at most so many holders.
+func (l *lock) inspect(ctx context.Context, op string, holders int) (s script.Snapshot, err error) {
+	err = l.perform(ctx, op, nil, func(ctx context.Context, _ task.Task) error {
+		return l.client.calls.Briefly(ctx, func(ctx context.Context) (err error) {
+			s, err = l.redis.Inspect(ctx, holders, 0)
 			return err
 		})
-		return s, err
 	})
+	return s, err
 }
 
 // shared is what all kinds of locks have.
@@ -200,4 +171,251 @@ func (s shared) LeaseFromContext(ctx context.Context) (*Lease, bool) {
 		return l, true
 	}
 	return nil, false
+}
+
+// acquisition is a call that may begin a lease, and its waiter. The waiter leaves at the end of the call if no lease
+// has begun, also if a function of the user's panics.
+type acquisition struct {
+	lock   *lock
+	task   task.Task
+	ctx    context.Context // ends with the caller's, and with Shutdown, or the client if the caller holds a lease
+	cancel func()
+	event  Event // of the caller's ctx and the new token
+	began  time.Time
+
+	waiter *wait.Waiter  // nil: a lease is resumed
+	ticket script.Ticket // 0: it was never queued
+	begun  bool          // the lease
+}
+
+// acquire waits in order until the lock is granted, and begins the lease.
+func (l *lock) acquire(caller context.Context, op string, weight int, input error) (_ *Lease, err error) {
+	defer func() { err = l.wrap(op, err) }()
+	if err := l.check(caller, input); err != nil {
+		return nil, err
+	}
+	if l.heldBy(caller, weight) != nil {
+		return nil, ErrReentrant
+	}
+	a, err := l.begin(caller, l.terms(weight))
+	if err != nil {
+		return nil, err
+	}
+	defer a.end()
+	ctx := a.ctx
+	if l.settings.maxWait > 0 {
+		var cancel func()
+		ctx, cancel = l.client.calls.WithTimeoutCause(ctx, l.settings.maxWait, ErrWaitTimeout)
+		defer cancel()
+	}
+	a.join(false)
+	for {
+		lease, err := a.next(ctx)
+		if errors.Is(err, ErrExpired) { // the notification was late, or this process was paused
+			continue
+		}
+		return lease, a.left(err)
+	}
+}
+
+// tryAcquire begins the lease if the lock is free and nobody waits for it.
+func (l *lock) tryAcquire(caller context.Context, op string, weight int, input error) (_ *Lease, err error) {
+	defer func() { err = l.wrap(op, err) }()
+	if err := l.check(caller, input); err != nil {
+		return nil, err
+	}
+	if held := l.heldBy(caller, weight); held != nil {
+		return nil, &HeldError{Reason: Held, Holder: held.held.Token.Client(), Err: ErrBusy}
+	}
+	a, err := l.begin(caller, l.terms(weight))
+	if err != nil {
+		return nil, err
+	}
+	defer a.end()
+	a.join(true)
+	lease, err := a.next(a.ctx)
+	return lease, a.left(err)
+}
+
+// resume takes over the lease of a handle, with a token of its own: the other process sends nothing that touches it.
+func (l *lock) resume(caller context.Context, h Handle) (_ *Lease, err error) {
+	defer func() { err = l.wrap("resume", err) }()
+	old, fence, input := h.parse()
+	terms := old.Terms()
+	if input == nil && l != nil {
+		same := (terms.Permits == 0) == (l.permits == 0) && (terms.Key == "") == (l.kind != KindKeyedSemaphore) &&
+			(l.key == "" || l.key == terms.Key)
+		input = require(same, "handle", "is of another kind of lock, or of another key")
+	}
+	if err := l.check(caller, input); err != nil {
+		return nil, err
+	}
+	a, err := l.begin(caller, terms) // its permits, and its key, limit and share
+	if err != nil {
+		return nil, err
+	}
+	defer a.end()
+	lease, err := a.takeOver(old, fence)
+	return lease, a.left(call.OrEnded(a.ctx, err))
+}
+
+// begin begins an acquisition by a new token with these terms, unless Shutdown refuses it. The caller calls end.
+func (l *lock) begin(caller context.Context, terms tokens.Terms) (*acquisition, error) {
+	c := l.client
+	until := c.tasks.Open()
+	if c.heldIn(caller) { // a holder may need another lock for its work
+		until = c.tasks.Life()
+	}
+	if until.Err() != nil {
+		return nil, ErrClosed
+	}
+	tok, err := l.newToken(terms)
+	if err != nil {
+		return nil, err
+	}
+	t, err := c.tasks.Begin()
+	if err != nil {
+		return nil, err
+	}
+	a := &acquisition{lock: l, task: t, event: l.event(caller, tok), began: c.cfg.Clock.Now()}
+	a.ctx, a.cancel = task.Joined(caller, until)
+	return a, nil
+}
+
+// end ends the acquisition.
+func (a *acquisition) end() {
+	if a.waiter != nil {
+		if !a.begun {
+			a.waiter.Leave()
+		}
+		a.waiter.Close()
+	}
+	a.cancel()
+	a.task.End()
+}
+
+// maxSilence is for how long a call waits for the lock while no server has ever answered: the address may be wrong.
+const maxSilence = 10 * time.Second
+
+// join registers the waiter of the acquisition; try: one that does not queue.
+func (a *acquisition) join(try bool) {
+	s := a.lock.settings
+	r := wait.Request{
+		Token: a.event.Token, TTL: s.ttl, MaxWaiters: s.maxWaiters, MaxLine: s.maxLine, Try: try,
+		Began: a.began, MaxOutage: s.maxOutage, MaxSilence: maxSilence,
+	}
+	if try {
+		r.MaxOutage = cmp.Or(r.MaxOutage, call.RequestLimit)
+	}
+	a.waiter = a.lock.client.waiters.Join(a.task, a.lock.wait, r)
+}
+
+// next waits until the lock is granted, and begins the lease. After an ErrExpired it can be called again.
+func (a *acquisition) next(ctx context.Context) (*Lease, error) {
+	trace := a.lock.client.cfg.Trace
+	for {
+		switch step := a.waiter.Next(ctx); step.Kind {
+		case wait.Queued:
+			a.ticket = step.Reply.Ticket
+			emit(trace.Queued, QueuedInfo{Event: a.event, Position: step.Reply.Position, Ticket: uint64(a.ticket)})
+		case wait.NotificationLost:
+			emit(trace.NotificationLost, a.event)
+		case wait.Granted:
+			return a.lease(step.Grant)
+		case wait.Left:
+			return nil, a.lock.whyLeft(step, a.event.Token)
+		}
+	}
+}
+
+// lease begins the lease of a grant.
+func (a *acquisition) lease(g script.Grant) (*Lease, error) {
+	lease, err := a.lock.beginLease(hold.Grant{Grant: g, Caller: a.event.Ctx})
+	if err != nil {
+		return nil, err
+	}
+	a.begun = true
+	lease.granted(GrantedInfo{
+		Event: a.event, Fence: g.Fence, Ticket: uint64(a.ticket), Wait: lease.held.Began.Sub(a.began), Handoff: g.Handoff,
+	})
+	return lease, nil
+}
+
+// left tells Trace that no lease has begun because of err, and returns err.
+func (a *acquisition) left(err error) error {
+	if err != nil {
+		waited := a.lock.client.cfg.Clock.Now().Sub(a.began)
+		emit(a.lock.client.cfg.Trace.Abandoned, AbandonedInfo{Event: a.event, Wait: waited, Err: err, Ticket: uint64(a.ticket)})
+	}
+	return err
+}
+
+// takeOver passes a lease on to the token of the acquisition. If that does not come to a lease here, the token leaves.
+func (a *acquisition) takeOver(old token.Token, fence uint64) (lease *Lease, err error) {
+	l, g := a.lock, script.Grant{Token: a.event.Token, Given: a.event.Token.TTL()}
+	err = l.client.calls.Briefly(a.ctx, func(ctx context.Context) (err error) {
+		var again bool
+		g.Sent = l.client.cfg.Clock.Now()
+		g.Fence, again, err = l.redis.Resume(ctx, old, fence, g.Given, g.Token)
+		g.Ambiguous = g.Ambiguous || again
+		return err
+	})
+	if err == nil && g.Fence == 0 {
+		err = errs.LostBy(ErrRevoked)
+	}
+	if err == nil {
+		lease, err = a.lease(g)
+	}
+	if err != nil && (g.Ambiguous || g.Fence > 0 || script.Aborted(err)) {
+		l.hold.Abandon(a.task, g.Token, g.Sent)
+	}
+	return lease, err
+}
+
+// whyLeft returns the error of a waiter that has left. It says what Redis failed with, and names a holder if that can
+// be of interest.
+func (l *lock) whyLeft(left wait.Step, tok token.Token) error {
+	err, reply := left.Err, left.Reply
+	switch {
+	case err != nil:
+	case reply.Outcome == script.Full && reply.Why == script.WhyKey:
+		err = &QueueFullError{Waiting: reply.Position, Limit: l.settings.maxLine, Key: l.key}
+	case reply.Outcome == script.Full:
+		err = &QueueFullError{Waiting: reply.Position, Limit: l.settings.maxWaiters}
+	case reply.Outcome == script.Resized:
+		err = &CapacityError{Want: tok.Weight(), Have: reply.Permits}
+	default:
+		err = ErrBusy
+	}
+	holder, _ := token.Parse(reply.Holder) // zero if another program has written the key
+	named := errors.Is(err, ErrWaitTimeout) || errors.Is(err, ErrBusy) || errors.Is(err, context.DeadlineExceeded)
+	if left.Failure != nil {
+		err = &errs.Tried{Err: err, Failure: left.Failure, Lasted: l.client.cfg.Clock.Now().Sub(left.Unserved)}
+	}
+	if named && !holder.IsZero() {
+		e := &HeldError{Reason: Held, Holder: holder.Client(), Err: err}
+		if reply.Outcome == script.Busy {
+			e.Reason, e.Free = BusyReason(reply.Why), max(reply.RetryAfter, 0)
+		}
+		e.Released = e.Reason != AtKeyLimit && holder.Terms().Flags&tokens.Released != 0
+		err = e
+	}
+	return err
+}
+
+// Kind is a kind of lock.
+type Kind string
+
+// The kinds of locks.
+const (
+	KindMutex          Kind = "mutex"
+	KindSemaphore      Kind = "semaphore"
+	KindKeyedSemaphore Kind = "keyed"
+	KindRWMutex        Kind = "rwmutex"
+)
+
+// ID identifies a lock in a namespace.
+type ID struct {
+	Kind Kind
+	Name string
 }

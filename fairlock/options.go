@@ -78,7 +78,9 @@ func with[O KeyOption](l *lock, s settings, options []O) (settings, error) {
 		}
 		o.apply(&s)
 		if own, ok := any(o).(insider); ok {
-			s.flags, s.address = own.Inside(l.client.cfg.Clock, l.snapshot)
+			s.flags, s.address = own.Inside(l.client.cfg.Clock, func(ctx context.Context) (script.Snapshot, error) {
+				return l.inspect(ctx, "inspect", 1)
+			})
 		}
 	}
 	return s, s.check()
@@ -91,20 +93,12 @@ type insider interface {
 	Inside(clock Clock, read func(context.Context) (script.Snapshot, error)) (flags tokens.Flags, address string)
 }
 
+// option is every option. The type that its function returns says which locks take it.
 type option func(*settings)
 
 func (o option) apply(s *settings) { o(s) }
 func (option) hold()               {}
 func (option) all()                {}
-
-type holdOption func(*settings)
-
-func (o holdOption) apply(s *settings) { o(s) }
-func (holdOption) hold()               {}
-
-type keyOption func(*settings)
-
-func (o keyOption) apply(s *settings) { o(s) }
 
 // WithTTL sets the TTL of one lock's leases, with the bounds of Config.TTL.
 func WithTTL(d time.Duration) Option { return option(func(s *settings) { s.ttl = d }) }
@@ -123,12 +117,12 @@ func WithMaxOutage(d time.Duration) Option { return option(func(s *settings) { s
 // Unlock returns at once. So a job that several machines try with TryDo is done at most once in d, if their clocks
 // differ by less than d and than the rest of the period. Five permits and a minute let five holders start in a minute.
 // After a crash, the lock is free when both d and the TTL are over. Only an operator shortens d. 0 means none.
-func WithMinHold(d time.Duration) HoldOption { return holdOption(func(s *settings) { s.minHold = d }) }
+func WithMinHold(d time.Duration) HoldOption { return option(func(s *settings) { s.minHold = d }) }
 
 // WithKeyLimit bounds how many permits a key of a [KeyedSemaphore] may hold at once, from 1 to 2^30. 0 means no limit.
 // While the first waiter of a key has a limit that is reached, all others of that key wait behind it.
-func WithKeyLimit(n int) KeyOption { return keyOption(func(s *settings) { s.keyLimit = n }) }
+func WithKeyLimit(n int) KeyOption { return option(func(s *settings) { s.keyLimit = n }) }
 
 // WithShare has a key get n times as much as a key with share 1, from 1 to 1,000, while both have waiters. It is for
 // KeyedSemaphore.Key. The default is 1.
-func WithShare(n int) KeyOption { return keyOption(func(s *settings) { s.share, s.shared = n, true }) }
+func WithShare(n int) KeyOption { return option(func(s *settings) { s.share, s.shared = n, true }) }

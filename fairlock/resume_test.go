@@ -78,7 +78,8 @@ func TestResume_RefusesALateAcquire(t *testing.T) {
 		resumed, err := s.Client(fairlock.Config{}).Mutex("x").Resume(t.Context(), lease.Handle())
 		require.NoError(t, err)
 		unlock(t, resumed)
-		reply, err := script.Mutex(dispatch.NewDirect(client.Redis), script.DefaultNamespace, "x").Acquire(t.Context(),
+		lock, _ := script.Of(dispatch.NewDirect(client.Redis), "mutex", script.DefaultNamespace, "x")
+		reply, err := lock.Acquire(t.Context(),
 			script.Request{Token: lease.Token(), WaiterTTL: 6 * time.Second})
 		require.NoError(t, err)
 		assert.Equal(t, script.Busy, reply.Outcome)

@@ -53,7 +53,6 @@ type GrantedInfo struct {
 	Ticket  uint64        // the waiter's ticket; 0 if it was never queued
 	Wait    time.Duration // since Lock was called
 	Handoff bool          // a release handed the lock to the waiter, which needed no further request
-	Queued  bool          // Queued was called for it
 }
 
 // RenewedInfo is about one renewal.
@@ -77,7 +76,7 @@ type AbandonedInfo struct {
 	Event
 	Wait   time.Duration
 	Err    error
-	Queued bool // Queued was called for it
+	Ticket uint64 // the waiter's ticket; 0 if it was never queued
 }
 
 // JoinTraces returns a Trace that calls the callbacks of a, and then those of b. Either may be nil.

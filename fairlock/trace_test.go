@@ -49,10 +49,10 @@ func (j *journal) life(t *testing.T) (all []string) {
 			text()
 		case fairlock.GrantedInfo:
 			event = i.Event
-			text(is("queued", i.Queued))
+			text(is("queued", i.Ticket != 0))
 		case fairlock.AbandonedInfo:
 			event = i.Event
-			text(is("queued", i.Queued), why(i.Err))
+			text(is("queued", i.Ticket != 0), why(i.Err))
 		case fairlock.EndedInfo:
 			event = i.Event
 			text(why(i.Err))

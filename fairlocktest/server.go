@@ -94,7 +94,8 @@ func newServer(tb testing.TB, c fairlock.Clock) *Server {
 // texts has, for each script, the beginning of a request that sends its hash, and that of one that sends its text.
 var texts = sync.OnceValue(func() *strings.Replacer {
 	var pairs []string
-	for hash, text := range script.Texts() {
+	for hash, source := range script.Sources() {
+		text := source.Text
 		pairs = append(pairs, bulk("evalsha")+bulk(hash), bulk("eval")+bulk(text))
 	}
 	return strings.NewReplacer(pairs...)

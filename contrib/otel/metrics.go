@@ -74,14 +74,14 @@ func (m *metrics) trace() *fairlock.Trace {
 			if i.Handoff {
 				handoff = 1
 			}
-			if i.Queued {
+			if i.Ticket != 0 {
 				m.waiters.Add(i.Ctx, -1, o.add...)
 			}
 			m.wait.Record(i.Ctx, i.Wait.Seconds(), o.wait[handoff]...)
 			m.leases.Add(i.Ctx, 1, o.add...)
 		},
 		Abandoned: func(i fairlock.AbandonedInfo) {
-			if i.Queued {
+			if i.Ticket != 0 {
 				m.waiters.Add(i.Ctx, -1, m.of(i.Event, nil).add...)
 			}
 			m.wait.Record(i.Ctx, i.Wait.Seconds(), m.of(i.Event, i.Err).wait[0]...)

@@ -43,7 +43,7 @@ func (s *spans) trace() *fairlock.Trace {
 		Abandoned: func(i fairlock.AbandonedInfo) {
 			if sampled(i.Ctx) {
 				s.made(i.Event, "fairlock.wait", i.Wait, i.Err, nil,
-					handoffKey.Bool(false), queuedKey.Bool(i.Queued))
+					handoffKey.Bool(false), queuedKey.Bool(i.Ticket != 0))
 			}
 		},
 		Ended: func(i fairlock.EndedInfo) { s.held(i.Event, i.Fence, i.Held, i.Err) },
@@ -51,11 +51,11 @@ func (s *spans) trace() *fairlock.Trace {
 }
 
 func (s *spans) granted(i fairlock.GrantedInfo) {
-	if !sampled(i.Ctx) || !i.Queued && i.Wait < slow {
+	if !sampled(i.Ctx) || i.Ticket == 0 && i.Wait < slow {
 		return
 	}
 	wait := s.made(i.Event, "fairlock.wait", i.Wait, nil, nil, fenceKey.Int64(int64(i.Fence)),
-		handoffKey.Bool(i.Handoff), queuedKey.Bool(i.Queued))
+		handoffKey.Bool(i.Handoff), queuedKey.Bool(i.Ticket != 0))
 	if !wait.IsSampled() {
 		return
 	}

@@ -325,7 +325,7 @@ func TestSpans_KeepNothing(t *testing.T) {
 	before := heap()
 	const leases = 20_000
 	for fence := range uint64(leases) {
-		locks.Granted(fairlock.GrantedInfo{Event: e, Fence: fence, Queued: true})
+		locks.Granted(fairlock.GrantedInfo{Event: e, Fence: fence, Ticket: 1})
 		locks.Ended(fairlock.EndedInfo{Event: e, Fence: fence})
 	}
 	assert.Less(t, heap()-before, leases*16, "bytes: less than a span's ids need")

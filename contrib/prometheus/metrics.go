@@ -155,12 +155,12 @@ func (m *Metrics) Trace() *fairlock.Trace {
 			if i.Handoff {
 				wait = s.handedOff
 			}
-			s.leave(i.Queued)
+			s.leave(i.Ticket != 0)
 			m.observe(&i.Event, wait, i.Wait)
 		},
 		Abandoned: func(i fairlock.AbandonedInfo) {
 			s := m.of(&i.Event)
-			s.leave(i.Queued)
+			s.leave(i.Ticket != 0)
 			m.observe(&i.Event, s.waitDuration.WithLabelValues(fairlock.ErrorType(i.Err), strconv.FormatBool(false)), i.Wait)
 		},
 		Ended: func(i fairlock.EndedInfo) {

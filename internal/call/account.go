@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/clock"
+	"github.com/fairlock/fairlock-go/internal/dispatch"
 )
 
 const (
@@ -110,6 +111,38 @@ func (a *account) now() (since time.Time, err error) {
 		return time.Time{}, nil
 	}
 	return a.since, a.err
+}
+
+// Answered reports whether a server has answered a request.
+func (c *Calls) Answered() bool { return c.answered.Load() }
+
+// note notes what has become of a request for a lock: nil, an error, or ErrNoReply.
+func (c *Calls) note(lock string, err error) {
+	if !c.answered.Load() && (err == nil || dispatch.ReplyIn(err) != "") {
+		c.answered.Store(true)
+	}
+	switch {
+	case err == nil:
+		c.outage.succeeded(lock)
+		c.refusals.succeeded(lock)
+		if c.reconnected() {
+			c.otherServer()
+		}
+	case Passes(WithOrigin(err)): // after another error, whoever tries it again says so
+		c.outage.failed(lock, c.named(err))
+	}
+}
+
+// reconnected reports whether connections were closed since the latest success. In a failover, go-redis closes them, or
+// tries again after a broken one and after READONLY. The errors of requests do not tell. While the pool grows it can be
+// true without a reason.
+func (c *Calls) reconnected() bool {
+	if c.pool == nil { // a Cluster waits in a planned failover until nothing can be lost
+		return false
+	}
+	stats := c.pool.PoolStats()
+	closed := int64(stats.Misses) - int64(stats.TotalConns)
+	return c.closed.Swap(closed) < closed
 }
 
 // Outage returns since when Redis does not serve the client, and the latest error; zero and nil if it does.

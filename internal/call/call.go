@@ -60,38 +60,6 @@ func New(rdb redis.Scripter, tasks *task.Group, clk clock.Clock, log *slog.Logge
 // before the first request.
 func (c *Calls) OnOtherServer(f func()) { c.otherServer = f }
 
-// Answered reports whether a server has answered a request.
-func (c *Calls) Answered() bool { return c.answered.Load() }
-
-// note notes what has become of a request for a lock: nil, an error, or ErrNoReply.
-func (c *Calls) note(lock string, err error) {
-	if !c.answered.Load() && (err == nil || dispatch.ReplyIn(err) != "") {
-		c.answered.Store(true)
-	}
-	switch {
-	case err == nil:
-		c.outage.succeeded(lock)
-		c.refusals.succeeded(lock)
-		if c.reconnected() {
-			c.otherServer()
-		}
-	case Passes(WithOrigin(err)): // after another error, whoever tries it again says so
-		c.outage.failed(lock, c.named(err))
-	}
-}
-
-// reconnected reports whether connections were closed since the latest success. In a failover, go-redis closes them, or
-// tries again after a broken one and after READONLY. The errors of requests do not tell. While the pool grows it can be
-// true without a reason.
-func (c *Calls) reconnected() bool {
-	if c.pool == nil { // a Cluster waits in a planned failover until nothing can be lost
-		return false
-	}
-	stats := c.pool.PoolStats()
-	closed := int64(stats.Misses) - int64(stats.TotalConns)
-	return c.closed.Swap(closed) < closed
-}
-
 // Close returns when all requests have ended. The tasks have ended.
 func (c *Calls) Close() {
 	c.Dispatcher.Close()

@@ -2,7 +2,11 @@
 // and fairlock.Timer, which it cannot import.
 package clock
 
-import "time"
+import (
+	"slices"
+	"sync"
+	"time"
+)
 
 // Clock has the methods of fairlock.Clock.
 type Clock interface {
@@ -26,4 +30,75 @@ func (System) AfterFunc(d time.Duration, f func()) Timer { return time.AfterFunc
 // stood still, so the wall clock counts if it shows more.
 func Elapsed(from, to time.Time) time.Duration {
 	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
+}
+
+// Fake is a clock that stands still until Next.
+type Fake struct {
+	mu     sync.Mutex
+	now    time.Time    // guarded by mu
+	timers []*fakeTimer // guarded by mu
+}
+
+// NewFake returns a clock that shows now.
+func NewFake(now time.Time) *Fake { return &Fake{now: now} }
+
+// Now returns the clock's time.
+func (c *Fake) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+// AfterFunc has Next return f once it has set the clock to d from now. If d is not positive, it is due at once.
+func (c *Fake) AfterFunc(d time.Duration, f func()) Timer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := &fakeTimer{clock: c, at: c.now.Add(d), call: f}
+	c.timers = append(c.timers, t)
+	return t
+}
+
+// Next removes the earliest timer that is due until end, sets the clock to its time and returns its function. If there
+// is none, it sets the clock to end and returns nil. It never sets the clock back.
+func (c *Fake) Next(end time.Time) func() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var first *fakeTimer
+	for _, t := range c.timers {
+		if !t.at.After(end) && (first == nil || t.at.Before(first.at)) {
+			first = t
+		}
+	}
+	if first != nil {
+		end = first.at
+	}
+	if end.After(c.now) {
+		c.now = end
+	}
+	if first == nil {
+		return nil
+	}
+	c.remove(first)
+	return first.call
+}
+
+// remove reports whether t was pending. The caller holds mu.
+func (c *Fake) remove(t *fakeTimer) bool {
+	i := slices.Index(c.timers, t)
+	if i >= 0 {
+		c.timers = slices.Delete(c.timers, i, i+1)
+	}
+	return i >= 0
+}
+
+type fakeTimer struct {
+	clock *Fake
+	at    time.Time
+	call  func()
+}
+
+func (t *fakeTimer) Stop() bool {
+	t.clock.mu.Lock()
+	defer t.clock.mu.Unlock()
+	return t.clock.remove(t)
 }

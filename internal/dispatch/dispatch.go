@@ -54,6 +54,7 @@ import (
 	"container/list"
 	"context"
 	"fmt"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -245,6 +246,38 @@ func (l *lane) requestsLocked() int {
 func (d *Dispatcher) Send(ctx context.Context, r Request) (any, error) {
 	return d.evals.send(r, func(r Request) (any, error) { return d.once(&request{Request: r, ctx: ctx}) })
 }
+
+// evals says by which command scripts are sent to a server.
+type evals struct{ lackReadOnly atomic.Bool }
+
+// send calls once with r as it is to be sent: by its hash, and by its text if the server does not have the script, as
+// after SCRIPT FLUSH, a restart or a failover. From the first time on that Redis refuses EVALSHA_RO, it is EVALSHA: a
+// server before Redis 7 has no EVALSHA_RO, and a user may lack the right to it. If Redis refuses both, the error is
+// that of EVALSHA_RO, which suffices.
+func (e *evals) send(r Request, once func(Request) (any, error)) (any, error) {
+	r.ReadOnly = r.ReadOnly && !e.lackReadOnly.Load()
+	var refused error
+	for {
+		reply, err := once(r)
+		switch {
+		case r.ReadOnly && err != nil && noReadOnly.MatchString(err.Error()):
+			refused, r.ReadOnly = err, false
+		case !r.byText && strings.HasPrefix(ReplyIn(err), "NOSCRIPT"):
+			r.written(-1) // the script was not run
+			r.byText = true
+		case refused != nil && redis.HasErrorPrefix(refused, "NOPERM") && redis.HasErrorPrefix(err, "NOPERM"):
+			return nil, refused
+		default:
+			if refused != nil {
+				e.lackReadOnly.Store(true)
+			}
+			return reply, err
+		}
+	}
+}
+
+// noReadOnly finds a refusal of EVALSHA_RO. Miniredis takes TIME for a command that writes.
+var noReadOnly = regexp.MustCompile(`(?i)eval(sha)?_ro|in read-only scripts`)
 
 // once sends a request by one command, again if it hangs.
 func (d *Dispatcher) once(r *request) (any, error) {

@@ -1,9 +1,12 @@
+// Package hold has a lease from its grant to its end: until when it is trusted, its renewals, its loss and its release.
+// It knows nothing of those that wait for the lock.
 package hold
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -12,7 +15,36 @@ import (
 	"github.com/fairlock/fairlock-go/internal/errs"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/task"
+	"github.com/fairlock/fairlock-go/internal/tokens"
+	"github.com/fairlock/fairlock-go/token"
 )
+
+// Redis is the lock in Redis. script.Lock has these methods.
+type Redis interface {
+	Renew(ctx context.Context, t token.Token, ttl time.Duration, fence uint64) (bool, error)
+	Release(ctx context.Context, t token.Token, fence uint64, rest script.Rest) (script.Handoff, error)
+	Leave(ctx context.Context, rest script.Rest, leaving ...script.Leaving) (script.Handoff, error)
+}
+
+// Env is what the leases of a lock need. No method of Redis and no function is called under a mutex.
+type Env struct {
+	Tasks *task.Group
+	Calls *call.Calls
+	Clock clock.Clock
+	Log   *slog.Logger
+
+	Redis     Redis
+	Lock      string        // the lock's name
+	TTL       time.Duration // of a lease
+	MinHold   time.Duration // for which the lock stays taken; 0: none
+	WaiterTTL time.Duration
+	Releases  *Releases // the client's; nil: none is sent again
+
+	Handed  func(task.Task, script.Handoff)              // gets each reply to a release
+	Renewed func(g Grant, deadline time.Time, err error) // is called after a renewal
+	// is called once, after Announce and when a lease has ended; nil: it was released
+	Ended func(g Grant, held time.Duration, err error)
+}
 
 // Grant is a lock that Redis has granted to a caller.
 type Grant struct {
@@ -42,6 +74,24 @@ type Holding struct {
 	hurry   func()      // guarded by mu: has a lost lease released at once; nil if that is not due
 
 	unlock chan unlock // has the state, unless an Unlock is under way
+}
+
+// rest is what is left of a minimum hold: the lock stays taken until then, by a token. A copy of the release brings the
+// same token.
+type rest struct {
+	until time.Time
+	by    token.Token
+}
+
+// restOf returns the rest for a lease that began then.
+func (env *Env) restOf(t token.Token, began time.Time) (r rest) {
+	if env.MinHold > 0 {
+		terms := t.Terms()
+		terms.Flags = tokens.Released
+		r.until = began.Add(env.MinHold)
+		r.by, _ = token.Parse(tokens.New(t.Client(), terms)) // never fails: the other token has the same client and terms
+	}
+	return r
 }
 
 // unlock is how far Unlock has come.

@@ -2,13 +2,59 @@ package hold
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/call"
 	"github.com/fairlock/fairlock-go/internal/errs"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/task"
+	"github.com/fairlock/fairlock-go/token"
 )
+
+// ending is the end of a lease in Redis.
+type ending struct {
+	token     token.Token
+	fence     uint64 // of the lease; 0: whatever the token has
+	ambiguous bool   // an acquire of the token may still arrive: Redis refuses it from then on
+	rest      rest
+}
+
+// release sends the end of a lease.
+func (env *Env) release(ctx context.Context, t task.Task, e ending) (h script.Handoff, err error) {
+	rest := script.Rest{Left: e.rest.until.Sub(env.Clock.Now()), By: e.rest.by}
+	if e.ambiguous || e.fence == 0 {
+		h, err = env.Redis.Leave(ctx, rest, script.Leaving{Token: e.token, Tombstone: e.ambiguous, Urgent: true})
+	} else {
+		h, err = env.Redis.Release(ctx, e.token, e.fence, rest)
+	}
+	env.Handed(t, h)
+	return h, err
+}
+
+// giveBack releases a lease that nobody uses, in the background, for as long as it may stand in Redis.
+func (env *Env) giveBack(t task.Task, e ending) {
+	t.Go(func(t task.Task) {
+		within := e.token.TTL()
+		if e.fence == 0 && e.ambiguous { // a late request of the token may take the lock, or a lease over, unless it has left
+			within += env.WaiterTTL + script.QueueKept
+		}
+		err := env.Calls.Finish(context.Background(), env.Lock, within, within, func(ctx context.Context) error {
+			_, err := env.release(ctx, t, e)
+			return err
+		})
+		if err != nil {
+			env.Log.Debug("lease was not released; it expires", "lock", env.Lock, "token", e.token, "err", err)
+		}
+	})
+}
+
+// Abandon releases what a take-over by a token may have begun, which was sent then, in the background. Whoever had the
+// lease before has worked under the lock, so the minimum hold counts.
+func (env *Env) Abandon(t task.Task, by token.Token, sent time.Time) {
+	env.giveBack(t, ending{token: by, ambiguous: true, rest: env.restOf(by, sent)})
+}
 
 // releaseLater releases a lease that has expired here, when its safety margin is over or ctx ends: until then its
 // holder may not have stopped. Without that, a renewal or an acquire that arrives late would keep the lock for nobody,
@@ -111,4 +157,78 @@ func (h *Holding) release(ctx context.Context, t task.Task, closed error) error 
 		}
 	}
 	return nil
+}
+
+const (
+	// remembered is for how long a release is remembered: in a planned failover, clients use the old primary for up to 2.4
+	// s after the replica has become the new one.
+	remembered = 3 * time.Second
+	// maxRemembered is how many are, and maxRepeats how often each is sent again.
+	maxRemembered, maxRepeats = 1000, 3
+	// repeatDelay lets what has found the other server go first: a request, or the heartbeats when the subscription comes
+	// up again.
+	repeatDelay = 10 * time.Millisecond
+)
+
+// Releases are the latest of a client. A failover may lose one, and then the lock waits for the end of a lease that
+// nobody uses. Only this client knows of that, so it sends them again, as leave with a tombstone. The token has ended,
+// so no grant of it is in use, whatever fence a new primary has given it.
+type Releases struct {
+	mu     sync.Mutex
+	latest []*released // guarded by mu: the oldest first
+}
+
+type released struct {
+	ending
+
+	env     *Env
+	at      time.Time
+	repeats int // guarded by the Releases' mu
+}
+
+// add remembers a release.
+func (r *Releases) add(env *Env, e ending) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := env.Clock.Now()
+	for len(r.latest) > 0 && (len(r.latest) == maxRemembered || now.Sub(r.latest[0].at) > remembered) {
+		r.latest = r.latest[1:]
+	}
+	r.latest = append(r.latest, &released{ending: e, env: env, at: now})
+}
+
+// Repeat sends the releases again, in the background. Call it when Redis may be another server than before.
+func (r *Releases) Repeat(t task.Task) {
+	due := r.due()
+	if len(due) == 0 {
+		return
+	}
+	env := due[0].env
+	t.Go(func(t task.Task) {
+		if !env.Calls.Sleep(env.Tasks.Life(), repeatDelay) {
+			return
+		}
+		for _, l := range due {
+			err := l.env.Calls.Briefly(l.env.Tasks.Life(), func(ctx context.Context) error {
+				_, err := l.env.release(ctx, t, l.ending)
+				return err
+			})
+			if err != nil { // the leases expire
+				return
+			}
+		}
+	})
+}
+
+// due returns what is to be sent again, the newest first: it is the likeliest to be lost.
+func (r *Releases) due() (due []*released) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range slices.Backward(r.latest) {
+		if l.repeats < maxRepeats && l.env.Clock.Now().Sub(l.at) <= remembered {
+			l.repeats++
+			due = append(due, l)
+		}
+	}
+	return due
 }

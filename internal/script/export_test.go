@@ -19,3 +19,24 @@ func (l Lock) KeysOf(verb string) []string {
 	s := l.kind.built[verb]()
 	return l.keys[s.from:s.to]
 }
+
+// The kinds of locks.
+var (
+	Mutex          = lockOf("mutex")
+	Semaphore      = lockOf("semaphore")
+	KeyedSemaphore = lockOf("keyed")
+	RWMutex        = lockOf("rwmutex")
+)
+
+func lockOf(kind string) func(rdb Sender, namespace, name string) Lock {
+	return func(rdb Sender, namespace, name string) Lock {
+		l, _ := Of(rdb, kind, namespace, name)
+		return l
+	}
+}
+
+// Mutex reports whether it is a mutex.
+func (l Lock) Mutex() bool { return l.kind == &mutex }
+
+// Keyed reports whether it is a keyed semaphore.
+func (l Lock) Keyed() bool { return l.kind == &keyed }

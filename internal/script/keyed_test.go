@@ -72,7 +72,7 @@ func (m *keyedMachine) lock() script.Lock { return script.KeyedSemaphore(m, m.na
 // Send sends a request, and notes it and its reply.
 func (m *keyedMachine) Send(ctx context.Context, r dispatch.Request) (any, error) {
 	reply, err := m.user.Send(ctx, r)
-	m.step = rules.Step{Verb: script.VerbOf(r.Script.Hash)}
+	m.step = rules.Step{Verb: script.Sources()[r.Script.Hash].Verb}
 	for _, a := range r.Args {
 		m.step.Args = append(m.step.Args, fmt.Sprint(a))
 	}

@@ -40,23 +40,16 @@ func (k Keys) Part(part string) string {
 // derive it from a key and a token (queue.lua).
 func NotificationChannel(namespace, client string) string { return namespace + ":notify:" + client }
 
-// What the keys of permits have in their names.
-const (
-	semaphoreKeys = "sem:"
-	rwMutexKeys   = "rw:"
-	keyedKeys     = "key:"
-)
-
 // escape keeps braces out of the hash tag: no name can end the tag early, and no two names share a key.
 var escape = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")
 
 // keyNames returns the keys of the lock with that name, in the order of KEYS. The namespace has no braces, the name may
 // have any bytes.
-func (k *kind) keyNames(namespace, name, infix string) []string {
+func (k *kind) keyNames(namespace, name string) []string {
 	if strings.ContainsAny(name, "%{}") {
 		name = escape.Replace(name)
 	}
-	prefix := namespace + ":{" + name + "}:" + infix
+	prefix := namespace + ":{" + name + "}:" + k.infix
 	names := make([]string, len(k.keys))
 	for i, key := range k.keys {
 		names[i] = prefix + key.name

@@ -92,7 +92,8 @@ func instrumentedBy(rdb *redis.Client, scripts map[string]*redis.Script) script.
 // instrument makes each script a function in Lua, before which a function call takes the place of redis.call.
 func instrument(call, then string) map[string]*redis.Script {
 	all := map[string]*redis.Script{}
-	for hash, text := range script.Texts() {
+	for hash, source := range script.Sources() {
+		text := source.Text
 		all[hash] = redis.NewScript("local real = redis.call\n" + call +
 			"\nlocal redis = setmetatable({ call = call }, { __index = redis })\nlocal function script() " + text + " end\n" +
 			then)

@@ -1,16 +1,44 @@
 package script
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"math"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/internal/call"
+	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/token"
 )
+
+// send sends a request and reads its reply. It is ambiguous if a copy of it may still reach Redis, or have done so,
+// whatever the error.
+func send[T any](
+	ctx context.Context, l Lock, r dispatch.Request, read func(*reader) T,
+) (v T, ambiguous bool, err error) {
+	reply, err := l.rdb.Send(ctx, r)
+	ambiguous = r.Args[0].(*dispatch.Counted).Ambiguous(err)
+	if err != nil && err != redis.Nil { //nolint:errorlint // a nil is a reply; one that is wrapped is not from a script
+		return v, ambiguous, l.explain(call.WithOrigin(err))
+	}
+	switch reply := reply.(type) {
+	case string:
+		v, err = decode(fieldsOf(reply), read)
+	case []any:
+		v, err = decode(reply, read)
+	default:
+		err = fmt.Errorf("%w: %w", ErrReply, cmp.Or(err, fmt.Errorf("a %T", reply)))
+	}
+	return v, ambiguous || err != nil, err
+}
 
 // reader reads a reply field by field, and keeps the first error.
 type reader struct {
@@ -182,6 +210,106 @@ func (r *reader) unknown(word string) {
 	}
 }
 
+func readReply(r *reader) (reply Reply) {
+	switch outcome := r.text(); outcome {
+	case "granted":
+		reply.Outcome, reply.Fence, reply.More = Granted, r.positive(), r.more()
+	case "queued":
+		reply.Outcome, reply.Ticket, reply.Position = Queued, Ticket(r.positive()), r.count(1)
+		reply.Last, reply.RetryAfter, reply.Holder = r.positive(), r.duration(), r.optional()
+	case "busy":
+		reply.Outcome, reply.More, reply.RetryAfter, reply.Why, reply.Holder = Busy, r.more(), r.duration(), r.why(),
+			r.optional()
+	case "full":
+		reply.Outcome, reply.Position, reply.Why = Full, r.count(1), r.why()
+	case "resized":
+		reply.Outcome, reply.Permits = Resized, r.count(1)
+	default:
+		r.unknown(outcome)
+	}
+	return reply
+}
+
+func readHandoff(r *reader) (h Handoff) {
+	h.Released = r.count(0) == 1
+	h.More = r.more()
+	for r.err == nil && len(r.rest) > 0 {
+		h.Grants = append(h.Grants, readGrant(r))
+	}
+	return h
+}
+
+func readForced(r *reader) Handoff {
+	next := r.number()
+	h := readHandoff(r)
+	h.Next = next
+	return h
+}
+
+func readGrant(r *reader) Grant {
+	return Grant{Token: r.token(), Fence: r.positive(), Given: r.given()}
+}
+
+func readRenewed(r *reader) bool {
+	switch outcome := r.text(); outcome {
+	case "renewed":
+		return true
+	case "lost":
+	default:
+		r.unknown(outcome)
+	}
+	return false
+}
+
+func readResumed(r *reader) uint64 {
+	switch outcome := r.text(); outcome {
+	case "resumed":
+		return r.positive()
+	case "lost":
+	default:
+		r.unknown(outcome)
+	}
+	return 0
+}
+
+var waiterStates = map[rune]WaiterState{'n': NotQueued, 'q': StillQueued, 'h': Holding}
+
+// readHeartbeat reads the reply to a heartbeat of n tokens.
+func readHeartbeat(n int) func(*reader) HeartbeatReply {
+	return func(r *reader) HeartbeatReply {
+		reply := HeartbeatReply{Last: r.number(), RetryAfter: r.duration()}
+		for _, letter := range r.optional() {
+			state, ok := waiterStates[letter]
+			if !ok {
+				r.unknown(string(letter))
+			}
+			reply.States = append(reply.States, state)
+		}
+		if r.err == nil && len(reply.States) != n {
+			r.err = fmt.Errorf("%d states for %d tokens", len(reply.States), n)
+		}
+		return reply
+	}
+}
+
+func readSnapshot(r *reader) Snapshot {
+	return Snapshot{
+		Now:     r.moment(),
+		Fence:   r.number(),
+		Used:    r.count(0),
+		Resized: r.count(0),
+		Holders: each(r, func(r *reader) Holder { return Holder{r.text(), r.number(), r.duration()} }),
+		Waiting: r.count(0),
+		Alive:   r.count(0),
+		Waiters: each(r, func(r *reader) Waiter {
+			return Waiter{r.text(), Ticket(r.number()), r.moment()}
+		}),
+		Keys: each(r, func(r *reader) Key {
+			return Key{r.key(), r.count(0), r.count(1), r.count(0), r.count(1), Ticket(r.number()), r.count(0) == 1}
+		}),
+	}
+}
+
 // ParseNotification reads a message on a notification channel: token, fence and milliseconds, separated by spaces. If
 // the fence is 0, nothing was granted: the token is the head of the queue, and after Given another request can help.
 func ParseNotification(message string) (Grant, error) {
@@ -196,3 +324,34 @@ func ParseNotification(message string) (Grant, error) {
 		return Grant{Token: r.token(), Fence: r.number(), Given: r.given()}
 	})
 }
+
+// ErrReply is wrapped by the error for a reply that no script of ours gives.
+var ErrReply = errors.New("unexpected reply")
+
+// Aborted reports whether a script that requests a lock raised the error, and may have written something before, which
+// stays: the lock may be granted, or the waiter queued. An error that passes was raised by the first write. A foreign
+// key and a bad number are found before that.
+func Aborted(err error) bool {
+	meaning, inScript := call.MeaningOf(err)
+	return inScript && meaning != call.Temporary && meaning != call.ForeignKey && meaning != call.BadNumber
+}
+
+// explain adds the lock's keys to an error of the server that is about them.
+func (l Lock) explain(err error) error {
+	keys := strings.TrimSuffix(l.keys[0], l.kind.keys[0].name) + "*"
+	switch meaning, _ := call.MeaningOf(err); meaning {
+	case call.ForeignKey:
+		return fmt.Errorf("one of the keys %q is not ours: %w", keys, err)
+	case call.BadNumber:
+		if layout := otherLayout.FindStringSubmatch(err.Error()); layout != nil {
+			return &token.LayoutError{What: fmt.Sprintf("key %q", l.keys[0]), Layout: layout[1]}
+		}
+		return fmt.Errorf("%w (another program has written key %q; if nobody uses the lock, delete it)", err, l.keys[0])
+	case call.Forbidden:
+		return fmt.Errorf("keys %q: %w", keys, err)
+	}
+	return err
+}
+
+// otherLayout finds the layout in the error of a script that does not know it.
+var otherLayout = regexp.MustCompile(`the number has layout (\d+)`)

@@ -1,16 +1,12 @@
 package script
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/internal/call"
 	"github.com/fairlock/fairlock-go/internal/dispatch"
@@ -30,6 +26,7 @@ type kind struct {
 	early string   // how the names of the parts for an idle lock begin
 	first []string // files that are before these parts
 	store []string // files of the line and of the store, as one needs the other
+	infix string   // what its keys have in their names before these ends
 	size  bool     // whether it can be resized
 	built map[string]func() script
 }
@@ -47,26 +44,33 @@ var (
 	}
 	permits = kind{
 		keys: []key{
-			{"number", "string"}, {"permits", "zset"}, {"holders", "hash"}, {"queue", "zset"}, {"resized",
-				"string"}, {"heartbeats", "zset"},
-			{"tombstones", "zset"},
+			{"number", "string"}, {"permits", "zset"}, {"holders", "hash"}, {"queue", "zset"}, {"resized", "string"},
+			{"heartbeats", "zset"}, {"tombstones", "zset"},
 		},
 		early: "permits/early_",
 		store: []string{"permits/keep", "fifo/line", "permits/store"},
+		infix: "sem:",
 		size:  true,
 	}
 	keyed = kind{
 		keys: []key{
-			{"number", "string"}, {"permits", "zset"}, {"holders", "hash"}, {"queue", "zset"}, {"resized",
-				"string"}, {"heartbeats", "zset"},
-			{"lines", "zset"}, {"turns", "zset"}, {"tombstones", "zset"},
+			{"number", "string"}, {"permits", "zset"}, {"holders", "hash"}, {"queue", "zset"}, {"resized", "string"},
+			{"heartbeats", "zset"}, {"lines", "zset"}, {"turns", "zset"}, {"tombstones", "zset"},
 		},
 		early: "keyed/early_",
 		store: []string{"permits/keep", "keyed/line", "permits/store"},
+		infix: "key:",
 		size:  true,
 	}
-	kinds = []*kind{&mutex, &permits, &keyed}
+	rwMutex = permits.with("rw:") // its writers need all permits
+	kinds   = map[string]*kind{"mutex": &mutex, "semaphore": &permits, "keyed": &keyed, "rwmutex": &rwMutex}
 )
+
+// with returns the same kind with other keys.
+func (k kind) with(infix string) kind {
+	k.infix = infix
+	return k
+}
 
 func init() {
 	for _, k := range kinds {
@@ -118,17 +122,17 @@ type verb struct {
 //  1. a row here, and scripts/<verb>.lua. Its header names ARGV and the replies, and its first line binds the arguments
 //     by these names, as they come. It may call the functions of facts.lua, number.lua and queue.lua, and those that
 //     the headers of mutex/store.lua and fifo/line.lua list for all kinds of locks
-//  2. in lua.go, a method of Lock that sends these arguments, and a function that reads the reply. Prefer checks of
+//  2. in lock.go, a method of Lock that sends these arguments, and a function that reads the reply. Prefer checks of
 //     input in the method; its error names the lock's first key. The error of a script says "the … is …"; explain
-//     (errors.go) gives some of them a type
+//     (reply.go) gives some of them a type
 //  3. what it may do, and what its reply says: internal/tools/rules. The requests of each token in lab/states/world.go
 //  4. a row in the table of verbs in verbs_test.go. Scenarios only of what short histories do not reach, such as
 //     bounds, in queue_test.go, in the words that machine_test.go explains
 //  5. a mutant of each rule that is the first for a promise about safety (lab/mutants/mutants.txt)
 //  6. a row in the table of verbs in docs/protocol.md
-//  7. if waiters or leases send it, Requests in internal/wait/waiters.go, or Redis in internal/hold/env.go, and the
+//  7. if waiters or leases send it, Requests in internal/wait/waiters.go, or Redis in internal/hold/holding.go, and the
 //     fakes there. If users get it, a method in fairlock/lock.go, one of each kind that has it (mutex.go, semaphore.go,
-//     keyed.go, rwmutex.go; in lock.go for all of them), its test in fairlock_test.go, and a line in the CHANGELOG. If
+//     rwmutex.go; in lock.go for all of them), its test in fairlock_test.go, and a line in the CHANGELOG. If
 //     operators get it, a method of Client in admin, and its test there
 //  8. who sends it, in senders in internal/tools/doctor/rights_test.go. Then a test says which rights are missing
 //
@@ -223,58 +227,33 @@ func file(name string) string {
 	return string(text)
 }
 
-// Texts returns the texts of all scripts by their hashes: of all verbs for all kinds of locks, and of Ping.
-func Texts() map[string]string {
-	texts := map[string]string{pingScript.Hash: pingScript.Text}
+// Source is the text of a script, and its verb; "" of Ping.
+type Source struct{ Verb, Text string }
+
+// Sources returns all scripts by their hashes: for those who read commands, such as a hook or a slow log.
+var Sources = sync.OnceValue(func() map[string]Source {
+	all := map[string]Source{pingScript.Hash: {"", pingScript.Text}}
 	for _, k := range kinds {
-		for _, built := range k.built {
+		for verb, built := range k.built {
 			s := built()
-			texts[s.Hash] = s.Text
+			all[s.Hash] = Source{verb, s.Text}
 		}
 	}
-	return texts
-}
+	return all
+})
 
-// VerbOf returns the verb whose script has that hash, for those who read commands: a hook, a slow log. It returns ""
-// for another script.
-func VerbOf(hash string) string {
-	for _, k := range kinds {
-		for verb, s := range k.built {
-			if s().Hash == hash {
-				return verb
-			}
-		}
-	}
-	return ""
-}
+var pingScript = dispatch.NewScript(join("ping"))
 
-// request returns the request of a verb. Its first argument counts how often it is sent.
-func (l Lock) request(verb string, args ...any) dispatch.Request {
-	s, v := l.kind.built[verb](), verbs[verb]
-	fenceTTL := dispatch.Count(strconv.FormatInt(milliseconds(l.fenceTTL), 10))
-	return dispatch.Request{
-		Lock: l.name, Script: s.Script, Keys: l.keys[s.from:s.to], Args: append([]any{fenceTTL}, args...),
-		ReadOnly: l.readOnly, Urgent: v.urgent, Repeatable: v.repeatable,
+// Ping runs a script that does what a lock needs with a key of the namespace that does not exist, on the node of a
+// cluster that has its slot. An error means that the server cannot change locks now, or that the user lacks rights.
+func Ping(ctx context.Context, rdb Sender, namespace string) error {
+	key := namespace + ":{ping}:absent" // no key of a lock has that end
+	_, err := rdb.Send(ctx, dispatch.Request{Script: pingScript, Keys: []string{key}})
+	if err == nil {
+		return nil
 	}
-}
-
-// send sends a request and reads its reply. It is ambiguous if a copy of it may still reach Redis, or have done so,
-// whatever the error.
-func send[T any](
-	ctx context.Context, l Lock, r dispatch.Request, read func(*reader) T,
-) (v T, ambiguous bool, err error) {
-	reply, err := l.rdb.Send(ctx, r)
-	ambiguous = r.Args[0].(*dispatch.Counted).Ambiguous(err)
-	if err != nil && err != redis.Nil { //nolint:errorlint // a nil is a reply; one that is wrapped is not from a script
-		return v, ambiguous, l.explain(call.WithOrigin(err))
+	if meaning, _ := call.MeaningOf(err); meaning == call.Forbidden {
+		err = fmt.Errorf("key %q: %w", key, err)
 	}
-	switch reply := reply.(type) {
-	case string:
-		v, err = decode(fieldsOf(reply), read)
-	case []any:
-		v, err = decode(reply, read)
-	default:
-		err = fmt.Errorf("%w: %w", ErrReply, cmp.Or(err, fmt.Errorf("a %T", reply)))
-	}
-	return v, ambiguous || err != nil, err
+	return call.WithOrigin(err)
 }

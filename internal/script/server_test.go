@@ -210,7 +210,8 @@ func TestErrors_Number(t *testing.T) {
 
 func TestTexts_EveryScriptCompiles(t *testing.T) {
 	rdb := redistest.Shared(t).Client()
-	for hash, text := range script.Texts() {
+	for hash, source := range script.Sources() {
+		text := source.Text
 		require.Equal(t, hash, rdb.ScriptLoad(t.Context(), text).Val())
 	}
 }

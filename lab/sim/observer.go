@@ -78,10 +78,11 @@ func observe(w *world) *observer {
 			rare)), subscribed: map[string]int64{}, minimums: map[string]*minimum{}, took: map[string]string{},
 		untold: map[string]bool{},
 	}
-	for hash, text := range script.Texts() {
+	for hash, source := range script.Sources() {
+		text := source.Text
 		other := w.other.hashes[hash]
 		o.hashes[text], o.hashes[w.other.texts[text]] = hash, other
-		o.verbs[hash], o.verbs[other] = script.VerbOf(hash), script.VerbOf(hash)
+		o.verbs[hash], o.verbs[other] = source.Verb, source.Verb
 	}
 	for _, t := range w.targets {
 		l := &observed{name: t.name, keys: map[string]string{}, seen: map[string]int64{}, forgotten: map[string]int64{},

@@ -184,7 +184,7 @@ func (p *process) trace() *fairlock.Trace {
 				return
 			}
 			c.token, c.ticket, c.handoff = i.Token.Text(), i.Ticket, i.Handoff
-			c.ended(i.Queued)
+			c.ended(i.Ticket != 0)
 			p.byToken.Store(c.token, c)
 			if c.minHold > 0 {
 				p.world.observer.begins(c.token, c.minHold, i.Fence, c.handoff)
@@ -195,7 +195,7 @@ func (p *process) trace() *fairlock.Trace {
 		},
 		Abandoned: func(i fairlock.AbandonedInfo) { // also one that was queued, and got no reply
 			if c := current(); c != nil {
-				c.ended(i.Queued)
+				c.ended(i.Ticket != 0)
 				c.token = i.Token.Text()
 			}
 			p.talk.leaves(i.Token.Text())

@@ -21,7 +21,8 @@ type release struct {
 // newRelease makes a release of today's scripts.
 func newRelease() release {
 	r := release{map[string]string{}, map[string]string{}}
-	for hash, text := range script.Texts() {
+	for hash, source := range script.Sources() {
+		text := source.Text
 		other := text + "\n-- of another release"
 		sum := sha1.Sum([]byte(other))
 		r.texts[text], r.hashes[hash] = other, hex.EncodeToString(sum[:])

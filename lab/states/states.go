@@ -52,7 +52,8 @@ type explorer struct {
 // it calls progress.
 func Explore(k *Kind, depth, states int, servers []*redis.Client, progress func(Result)) (r Result, err error) {
 	e := &explorer{k, servers, map[string]*redis.Script{}, map[string]*redis.Script{}}
-	for hash, text := range script.Texts() {
+	for hash, source := range script.Sources() {
+		text := source.Text
 		e.scripts[hash] = redis.NewScript(strings.Replace(stepText, "SCRIPT\n", text+"\n", 1))
 		if e.other[hash] = e.scripts[hash]; k.Other != nil {
 			e.other[hash] = redis.NewScript(strings.Replace(stepText, "SCRIPT\n", k.Other(text)+"\n", 1))
@@ -155,7 +156,7 @@ func (e *explorer) follow(rdb *redis.Client, n *node) (f found, _ error) {
 	}
 	for i, r := range requests {
 		times := cmds[i].(*redis.Cmd).Val().([]any)
-		s := &rules.Step{Verb: script.VerbOf(r.hash), Args: r.args, Before: before}
+		s := &rules.Step{Verb: script.Sources()[r.hash].Verb, Args: r.args, Before: before}
 		keys := e.run(s, n, times[0].([]any))
 		wrong := rules.Check(s)
 		if keys != n.keys {

@@ -102,13 +102,13 @@ func scriptIn(args []string) (verb string, ours bool) {
 	if len(args) < 2 || !strings.HasPrefix(strings.ToLower(args[0]), "eval") {
 		return "", false
 	}
-	texts := script.Texts()
-	if _, ours = texts[args[1]]; ours {
-		return script.VerbOf(args[1]), true
+	sources := script.Sources()
+	if source, ours := sources[args[1]]; ours {
+		return source.Verb, true
 	}
 	const kept = 128 // bytes of a longer argument, which the scripts of several verbs begin with
-	for _, text := range texts {
-		if text == args[1] || len(args[1]) > kept && strings.HasPrefix(text, args[1][:kept]) {
+	for _, source := range sources {
+		if source.Text == args[1] || len(args[1]) > kept && strings.HasPrefix(source.Text, args[1][:kept]) {
 			return "", true
 		}
 	}

@@ -39,14 +39,15 @@ func TestRights_FollowTheScripts(t *testing.T) {
 		return Operate
 	}
 	verbs := map[string]bool{}
-	for hash, text := range script.Texts() {
+	for _, source := range script.Sources() {
+		text := source.Text
 		var commands []string
 		for _, m := range calls.FindAllStringSubmatch(text, -1) {
 			commands = append(commands, strings.ToLower(m[1]))
 		}
 		require.NotEmpty(t, commands, text)
 		scripts[Use] = append(scripts[Use], commands...)
-		verb := script.VerbOf(hash)
+		verb := source.Verb
 		if verb == "" {
 			continue
 		}

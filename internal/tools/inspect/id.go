@@ -134,7 +134,7 @@ func commandsIn(reply redis.Error) string {
 	if m == nil {
 		return ""
 	}
-	lines := strings.Split(script.Texts()[m[1]+m[3]], "\n")
+	lines := strings.Split(script.Sources()[m[1]+m[3]].Text, "\n")
 	n, _ := strconv.Atoi(m[2] + m[4])
 	if n < 1 || n > len(lines) {
 		return ""

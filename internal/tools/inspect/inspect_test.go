@@ -337,7 +337,8 @@ func TestCause(t *testing.T) {
 		in62 = "ERR The user executing the script can't run this command or subcommand script: %s, on @user_script:%d.",
 		"ERR Error running script (call to f_%s): @user_script:%d: @user_script: 1: The user executing the script can't " +
 			"run this command or subcommand"
-	for hash, script := range script.Texts() {
+	for hash, source := range script.Sources() {
+		script := source.Text
 		n := 0
 		for line := range strings.Lines(script) {
 			n++

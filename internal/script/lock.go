@@ -7,7 +7,7 @@ package script
 
 import (
 	"context"
-	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/dispatch"
@@ -26,7 +26,6 @@ type Lock struct {
 	name     string
 	keys     []string
 	fenceTTL time.Duration
-	rw       bool
 	readOnly bool
 }
 
@@ -46,57 +45,15 @@ func (l Lock) ReadOnly() Lock {
 	return l
 }
 
-func newLock(rdb Sender, k *kind, namespace, name, infix string) Lock {
-	return Lock{rdb: rdb, kind: k, name: name, keys: k.keyNames(namespace, name, infix), fenceTTL: DefaultFenceTTL}
-}
-
-// Mutex returns the mutex with that name.
-func Mutex(rdb Sender, namespace, name string) Lock {
-	return newLock(rdb, &mutex, namespace, name, "")
-}
-
-// Semaphore returns the semaphore with that name. The token of a request says how many permits it has.
-func Semaphore(rdb Sender, namespace, name string) Lock {
-	return newLock(rdb, &permits, namespace, name, semaphoreKeys)
-}
-
-// KeyedSemaphore returns the keyed semaphore with that name. The token of a request says how many permits it has, for
-// which key the request is, and how many permits that key may have.
-func KeyedSemaphore(rdb Sender, namespace, name string) Lock {
-	return newLock(rdb, &keyed, namespace, name, keyedKeys)
-}
-
-// RWMutex returns the read-write lock with that name.
-func RWMutex(rdb Sender, namespace, name string) Lock {
-	l := newLock(rdb, &permits, namespace, name, rwMutexKeys)
-	l.rw = true
-	return l
-}
-
-// Of returns the lock of that kind and name; false: there is no such kind.
+// Of returns the lock of that kind and name, "mutex", "semaphore", "keyed" or "rwmutex"; false: there is no such kind.
+// The token of a request says how many permits there are, and for which key it is.
 func Of(rdb Sender, kind, namespace, name string) (l Lock, ok bool) {
-	switch kind {
-	case "mutex":
-		return Mutex(rdb, namespace, name), true
-	case "semaphore":
-		return Semaphore(rdb, namespace, name), true
-	case "keyed":
-		return KeyedSemaphore(rdb, namespace, name), true
-	case "rwmutex":
-		return RWMutex(rdb, namespace, name), true
-	default:
+	k, ok := kinds[kind]
+	if !ok {
 		return Lock{}, false
 	}
+	return Lock{rdb: rdb, kind: k, name: name, keys: k.keyNames(namespace, name), fenceTTL: DefaultFenceTTL}, true
 }
-
-// ReadWrite reports whether it is a read-write lock: a weight is a reader's or a writer's then.
-func (l Lock) ReadWrite() bool { return l.rw }
-
-// Mutex reports whether it is a mutex.
-func (l Lock) Mutex() bool { return l.kind == &mutex }
-
-// Keyed reports whether it is a keyed semaphore.
-func (l Lock) Keyed() bool { return l.kind == &keyed }
 
 // Key identifies the lock: no other lock has the same.
 func (l Lock) Key() string { return l.keys[0] }
@@ -163,26 +120,6 @@ func (l Lock) Acquire(ctx context.Context, r Request) (Reply, error) {
 		l.request("acquire", r.Token.Text(), waiterTTL, r.MaxWaiters, uint64(r.Ticket), r.MaxLine), readReply)
 	reply.Ambiguous = ambiguous
 	return reply, err
-}
-
-func readReply(r *reader) (reply Reply) {
-	switch outcome := r.text(); outcome {
-	case "granted":
-		reply.Outcome, reply.Fence, reply.More = Granted, r.positive(), r.more()
-	case "queued":
-		reply.Outcome, reply.Ticket, reply.Position = Queued, Ticket(r.positive()), r.count(1)
-		reply.Last, reply.RetryAfter, reply.Holder = r.positive(), r.duration(), r.optional()
-	case "busy":
-		reply.Outcome, reply.More, reply.RetryAfter, reply.Why, reply.Holder = Busy, r.more(), r.duration(), r.why(),
-			r.optional()
-	case "full":
-		reply.Outcome, reply.Position, reply.Why = Full, r.count(1), r.why()
-	case "resized":
-		reply.Outcome, reply.Permits = Resized, r.count(1)
-	default:
-		r.unknown(outcome)
-	}
-	return reply
 }
 
 // Grant is a lock that Redis has granted.
@@ -265,42 +202,11 @@ func (l Lock) handoff(ctx context.Context, r dispatch.Request, read func(*reader
 	return h, err
 }
 
-func readHandoff(r *reader) (h Handoff) {
-	h.Released = r.count(0) == 1
-	h.More = r.more()
-	for r.err == nil && len(r.rest) > 0 {
-		h.Grants = append(h.Grants, readGrant(r))
-	}
-	return h
-}
-
-func readForced(r *reader) Handoff {
-	next := r.number()
-	h := readHandoff(r)
-	h.Next = next
-	return h
-}
-
-func readGrant(r *reader) Grant {
-	return Grant{Token: r.token(), Fence: r.positive(), Given: r.given()}
-}
-
 // Renew has the lease with that fence last for ttl from now, but for no longer than its token says. It returns false if
 // there is no such lease.
 func (l Lock) Renew(ctx context.Context, t token.Token, ttl time.Duration, fence uint64) (bool, error) {
 	renewed, _, err := send(ctx, l, l.request("renew", t.Text(), milliseconds(ttl), fence), readRenewed)
 	return renewed, err
-}
-
-func readRenewed(r *reader) bool {
-	switch outcome := r.text(); outcome {
-	case "renewed":
-		return true
-	case "lost":
-	default:
-		r.unknown(outcome)
-	}
-	return false
 }
 
 // Resume has another token hold the lock in place of this one, if this one holds it by the lease with that fence, for
@@ -309,17 +215,6 @@ func readRenewed(r *reader) bool {
 func (l Lock) Resume(ctx context.Context, t token.Token, fence uint64, ttl time.Duration,
 	by token.Token) (resumed uint64, ambiguous bool, err error) {
 	return send(ctx, l, l.request("resume", t.Text(), fence, milliseconds(ttl), by.Text()), readResumed)
-}
-
-func readResumed(r *reader) uint64 {
-	switch outcome := r.text(); outcome {
-	case "resumed":
-		return r.positive()
-	case "lost":
-	default:
-		r.unknown(outcome)
-	}
-	return 0
 }
 
 // Resize sets the number of permits of a semaphore for all its users, whatever number their tokens say, until it is 0:
@@ -364,26 +259,6 @@ func (l Lock) Heartbeat(ctx context.Context, waiterTTL time.Duration, tokens []t
 	}
 	reply, _, err := send(ctx, l, l.request("heartbeat", args...), readHeartbeat(len(tokens)))
 	return reply, err
-}
-
-var waiterStates = map[rune]WaiterState{'n': NotQueued, 'q': StillQueued, 'h': Holding}
-
-// readHeartbeat reads the reply to a heartbeat of n tokens.
-func readHeartbeat(n int) func(*reader) HeartbeatReply {
-	return func(r *reader) HeartbeatReply {
-		reply := HeartbeatReply{Last: r.number(), RetryAfter: r.duration()}
-		for _, letter := range r.optional() {
-			state, ok := waiterStates[letter]
-			if !ok {
-				r.unknown(string(letter))
-			}
-			reply.States = append(reply.States, state)
-		}
-		if r.err == nil && len(reply.States) != n {
-			r.err = fmt.Errorf("%d states for %d tokens", len(reply.States), n)
-		}
-		return reply
-	}
 }
 
 // Admit grants the lock to waiters that can have it. It reports whether the script reached a bound before it had served
@@ -439,21 +314,13 @@ func (l Lock) Inspect(ctx context.Context, holders, waiters int) (Snapshot, erro
 	return snapshot, err
 }
 
-func readSnapshot(r *reader) Snapshot {
-	return Snapshot{
-		Now:     r.moment(),
-		Fence:   r.number(),
-		Used:    r.count(0),
-		Resized: r.count(0),
-		Holders: each(r, func(r *reader) Holder { return Holder{r.text(), r.number(), r.duration()} }),
-		Waiting: r.count(0),
-		Alive:   r.count(0),
-		Waiters: each(r, func(r *reader) Waiter {
-			return Waiter{r.text(), Ticket(r.number()), r.moment()}
-		}),
-		Keys: each(r, func(r *reader) Key {
-			return Key{r.key(), r.count(0), r.count(1), r.count(0), r.count(1), Ticket(r.number()), r.count(0) == 1}
-		}),
+// request returns the request of a verb. Its first argument counts how often it is sent.
+func (l Lock) request(verb string, args ...any) dispatch.Request {
+	s, v := l.kind.built[verb](), verbs[verb]
+	fenceTTL := dispatch.Count(strconv.FormatInt(milliseconds(l.fenceTTL), 10))
+	return dispatch.Request{
+		Lock: l.name, Script: s.Script, Keys: l.keys[s.from:s.to], Args: append([]any{fenceTTL}, args...),
+		ReadOnly: l.readOnly, Urgent: v.urgent, Repeatable: v.repeatable,
 	}
 }
 
