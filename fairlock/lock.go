@@ -160,6 +160,14 @@ func (l *lock) inspect(ctx context.Context, op string, holders int) (s script.Sn
 // shared is what all kinds of locks have.
 type shared struct{ lock *lock }
 
+// Name returns the lock's name, also of a key's semaphore.
+func (s shared) Name() string {
+	if s.lock == nil {
+		return ""
+	}
+	return s.lock.name
+}
+
 // Resume takes over the lease of a Handle, with a new token, fence and handle, and this lock's TTL and minimum hold.
 // ErrRevoked means that the lease has ended, or that the handle was used before. ctx bounds the request, 3 s at most.
 func (s shared) Resume(ctx context.Context, h Handle) (*Lease, error) { return s.lock.resume(ctx, h) }
