@@ -119,15 +119,9 @@ func (h *handler) acquire(r *http.Request, limit Acquirer, permits int) (*fairlo
 	}
 	if r.Body != nil && r.Body != http.NoBody && h.cfg.MaxBody > 0 && r.ContentLength <= h.cfg.MaxBody {
 		read, _ := io.ReadAll(io.LimitReader(r.Body, h.cfg.MaxBody+1)) // next gets the error, too
-		r.Body = body{io.MultiReader(bytes.NewReader(read), r.Body), r.Body}
+		r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(read), r.Body))
 	}
 	return limit.Acquire(r.Context(), permits)
-}
-
-// body is one of which a part was read.
-type body struct {
-	io.Reader
-	io.Closer
 }
 
 // limited serves a request under its lease.
@@ -152,13 +146,11 @@ func release(r *http.Request, lease *fairlock.Lease) {
 // unlimited serves a request without a permit if Redis cannot be reached and OpenLimit has room, and refuses it
 // otherwise.
 func (h *handler) unlimited(w http.ResponseWriter, r *http.Request, err error) {
-	if errors.Is(err, fairlock.ErrUnreachable) && r.Context().Err() == nil {
+	if errors.Is(err, fairlock.ErrUnreachable) && !errors.Is(err, fairlock.ErrLost) && r.Context().Err() == nil {
 		select {
 		case h.open <- struct{}{}:
-			defer func() {
-				<-h.open
-				h.cfg.Done(r, 0, err)
-			}()
+			defer h.cfg.Done(r, 0, err)
+			defer func() { <-h.open }()
 			h.next.ServeHTTP(w, r)
 			return
 		default:
