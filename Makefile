@@ -103,10 +103,10 @@ mutants: tools ## break the code in each way of lab/mutants, and see what is to 
 
 # The logs of `make states`, `make sim`, `make chaos` and `make mutants`, one file each or one for all.
 LOGS ?= failed/*.log
-record: ## write the table of docs/track-record.md from LOGS
+record: ## write the table of docs/promises.md from LOGS
 	cat $(LOGS) | go run ./lab/record
 
-promises: ## write docs/promises.md from the doc comments of the tests
+promises: ## write lab/promises/tests.txt from the doc comments of the tests
 	go test ./lab/promises -count=1 -write
 
 CHAOS_TIME ?= 10m

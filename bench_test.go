@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -141,7 +143,7 @@ func usageOf(b *testing.B, rdb *redis.Client) usage {
 	}
 }
 
-// BenchmarkCapacity measures what each operation costs the server. docs/capacity.md has the figures.
+// BenchmarkCapacity measures what each operation costs the server. docs/operating.md, Capacity, has the figures.
 func BenchmarkCapacity(b *testing.B) {
 	server := redistest.Start(b, "--appendonly", "no")
 	observer := server.Client()
@@ -223,7 +225,7 @@ func BenchmarkCapacity(b *testing.B) {
 		ts := make([]token.Token, n)
 		for i := range ts {
 			var err error
-			ts[i], err = token.Parse(tokens.New("billing-7d4f9c6b-1-abcdef", tokens.Terms{TTL: fairlock.DefaultTTL, Weight: 1}))
+			ts[i], err = token.Parse(tokens.New("billing-7d4f9c6b-1-abcdef", tokens.Terms{TTL: bounds.DefaultTTL, Weight: 1}))
 			require.NoError(b, err)
 		}
 		return ts

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -173,7 +175,7 @@ func TestSentinel_PlannedFailover(t *testing.T) {
 			if err != nil {
 				return false
 			}
-			n := rdb.Exists(t.Context(), script.KeysOf("mutex", script.DefaultNamespace, "probe").Part("lock")).Val()
+			n := rdb.Exists(t.Context(), script.KeysOf("mutex", bounds.DefaultNamespace, "probe").Part("lock")).Val()
 			return lease.Unlock(t.Context()) == nil && n == 1
 		})
 	}
@@ -181,7 +183,7 @@ func TestSentinel_PlannedFailover(t *testing.T) {
 		if i == 1 { // the second and the third client may have lost a notification of the first lock
 			until(t, func() bool {
 				for _, c := range clients[1:] {
-					channel := script.NotificationChannel(script.DefaultNamespace, c.Name())
+					channel := script.NotificationChannel(bounds.DefaultNamespace, c.Name())
 					n, err := rdb.PubSubNumSub(t.Context(), channel).Result()
 					if err != nil || n[channel] != 1 {
 						return false
@@ -191,7 +193,7 @@ func TestSentinel_PlannedFailover(t *testing.T) {
 			})
 			lostNotifications.Store(0)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), fairlock.DefaultTTL)
+		ctx, cancel := context.WithTimeout(t.Context(), bounds.DefaultTTL)
 		require.NoError(t, c.held.Renew(ctx))
 		cancel()
 		unlocked := time.Now()

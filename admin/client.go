@@ -22,17 +22,20 @@ type Client struct {
 	namespace string
 }
 
-// New returns a Client for the locks in a namespace of rdb, by default fairlock.DefaultNamespace. It does no I/O. If
-// rdb is nil or a *redis.Ring, or the namespace is out of its bounds, each method returns an ErrInvalid. A
-// ClusterClient with ReadOnly, RouteByLatency or RouteRandomly has replicas answer Inspect and List, which may be
-// behind.
+// DefaultNamespace is the namespace of a fairlock.Client whose Config sets none.
+const DefaultNamespace = bounds.DefaultNamespace
+
+// New returns a Client for the locks in a namespace of rdb, by default DefaultNamespace. It does no I/O. If rdb
+// is nil or a *redis.Ring, or the namespace is out of its bounds, each method returns an ErrInvalid. A ClusterClient
+// with ReadOnly, RouteByLatency or RouteRandomly sends Inspect and List to replicas, which may be behind.
 func New(rdb redis.UniversalClient, namespace string) *Client {
-	return &Client{rdb, dispatch.NewDirect(rdb), cmp.Or(namespace, fairlock.DefaultNamespace)}
+	return &Client{rdb, dispatch.NewDirect(rdb), cmp.Or(namespace, DefaultNamespace)}
 }
 
-// Inspect reads one lock, with at most so many holders and so many waiters, up to 1,000 of each. Used, Waiting,
-// Expired, Candidates and OldestWait are those of all; if the lists do not tell them, it reads the lock once more. It
-// sends each request once. go-redis's own timeouts bound it, and ctx if the options of rdb have ContextTimeoutEnabled.
+// Inspect reads one lock. It lists at most the given numbers of holders and waiters, up to 1,000 of each. Used,
+// Waiting, Expired, Candidates and OldestWait count all of them. If the lists are too short to tell, Inspect reads the
+// lock once more. It sends each request once. go-redis's own timeouts bound it, and ctx does if the options of rdb have
+// ContextTimeoutEnabled.
 func (c *Client) Inspect(ctx context.Context, id fairlock.ID, holders, waiters int) (State, error) {
 	l, err := c.lock(c.reader, id,
 		require(0 <= holders && holders <= bounds.MaxInspected, "holders", "%d, must be from 0 to %d", holders,
@@ -46,7 +49,7 @@ func (c *Client) Inspect(ctx context.Context, id fairlock.ID, holders, waiters i
 	return s, wrap("inspect", id, err)
 }
 
-// lock returns the lock in Redis, or everything that is wrong with the input.
+// lock returns the lock in Redis, or all errors of the input.
 func (c *Client) lock(rdb script.Sender, id fairlock.ID, input ...error) (script.Lock, error) {
 	l, known := script.Of(rdb, string(id.Kind), c.namespace, id.Name)
 	return l, errors.Join(append(input, c.check(),

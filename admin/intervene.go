@@ -15,10 +15,10 @@ import (
 	"github.com/fairlock/fairlock-go/internal/task"
 )
 
-// ForceRelease takes the lock from all holders, who learn of it at their next renewal, hands it to the first waiters,
-// and reports whether it was held. A holder that was granted the lock after ForceRelease began keeps it. ctx bounds
-// each request, 3 s at most. After an error the lock may have been taken from some holders, and ForceRelease can be
-// called again.
+// ForceRelease takes the lock from all holders, hands it to the first waiters, and reports whether it was held. The
+// former holders learn of it at their next renewal. A holder that was granted the lock after ForceRelease began keeps
+// it. ctx bounds each request, 3 s at most. After an error the lock may have been taken from some holders, and
+// ForceRelease can be called again.
 func (c *Client) ForceRelease(ctx context.Context, id fairlock.ID) (released bool, err error) {
 	err = c.change(ctx, "force-release", id, nil, func(l script.Lock, try attempts) error {
 		var before script.Snapshot
@@ -42,8 +42,8 @@ func (c *Client) ForceRelease(ctx context.Context, id fairlock.ID) (released boo
 	return released && err == nil, err
 }
 
-// ReleaseHolder takes the lock, or its permits, from the one holder whose lease has that fence, hands it to the first
-// waiters, and reports whether there was such a holder. Of more than 1,000 holders, it knows those whose leases end
+// ReleaseHolder takes the lock, or its permits, from the holder whose lease has that fence, and hands it to the first
+// waiters. It reports whether there was such a holder. Of more than 1,000 holders, it finds those whose leases end
 // first. The fence is 0 if another program has written the key of a mutex. Otherwise it is like ForceRelease.
 func (c *Client) ReleaseHolder(ctx context.Context, id fairlock.ID, fence uint64) (released bool, err error) {
 	err = c.change(ctx, "release-holder", id, nil, func(l script.Lock, try attempts) error {
@@ -72,10 +72,10 @@ func (c *Client) ReleaseHolder(ctx context.Context, id fairlock.ID, fence uint64
 
 // Resize sets the number of permits of a semaphore for all its users until ResetSize, whatever number their requests
 // bring. Redis keeps it without an expiry. Waiters that fit are granted permits at once, in order. Holders keep theirs.
-// A waiter for more than there are gets a *fairlock.CapacityError when it is the head of the queue, by its next
-// heartbeat. A request for more than its own number stays an ErrInvalid, also if Resize has set more: give the
-// semaphore a larger number for that. Key limits do not change. ctx bounds each request, 3 s at most. After an error
-// the number may have been set, and Resize can be called again.
+// A waiter for more permits than there are gets a *fairlock.CapacityError at its first heartbeat at the head of the
+// queue. A request for more permits than its client's own number stays an ErrInvalid, even if Resize has set more. Key
+// limits do not change. ctx bounds each request, 3 s at most. After an error the number may have been set, and Resize
+// can be called again.
 func (c *Client) Resize(ctx context.Context, id fairlock.ID, permits int) error {
 	return c.resize(ctx, "resize", id, permits, require(1 <= permits && permits <= bounds.MaxPermits, "permits",
 		"%d, must be from 1 to %d", permits, bounds.MaxPermits))
@@ -96,10 +96,10 @@ func (c *Client) resize(ctx context.Context, op string, id fairlock.ID, permits 
 	})
 }
 
-// attempts sends a request until Redis has served it, and further ones while the script has reached a bound.
+// attempts sends a request until Redis has served it, and then more requests while the script stops at a bound.
 type attempts func(ctx context.Context, f func(context.Context) (script.Handoff, error)) error
 
-// change calls f with what sends its requests, which ends with the call.
+// change calls f with the attempts by which it sends its requests. They end with the call.
 func (c *Client) change(ctx context.Context, op string, id fairlock.ID, input error,
 	f func(script.Lock, attempts) error) error {
 	if _, err := c.lock(nil, id, input); err != nil {

@@ -15,8 +15,8 @@ import (
 )
 
 // List finds the locks whose names begin with prefix: those in use, those whose waiters have all expired, and
-// semaphores that were resized. Each comes with up to 1,000 of its holders and 10 of its waiters, in no order. A lock
-// that is in use from beginning to end is found, unless its slot of a Cluster moves meanwhile.
+// semaphores that were resized. Each comes with up to 1,000 of its holders and 10 of its waiters. The locks are in no
+// order. A lock that is in use during the whole call is found, unless its slot of a Cluster moves meanwhile.
 //
 // An error about one lock, such as a key of another program, comes with the ID of that lock, and others follow. An
 // error without one ends the list: a master of a Cluster could not be searched, or ctx has ended. Each request keeps
@@ -54,7 +54,7 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[State, error
 	}
 }
 
-// shown reports whether a list has the lock: its waiter may have left meanwhile, or its lease may have ended.
+// shown reports whether List yields the lock. It does not if the last waiter has left or the lease has ended meanwhile.
 func (s State) shown() bool { return len(s.Holders) > 0 || s.Waiting > 0 || s.Expired > 0 || s.Resized }
 
 // masters returns the servers that have keys.

@@ -25,7 +25,7 @@ type State struct {
 	Permits int
 	Resized bool   // Permits was set by Resize
 	Others  []int  // other numbers that holders and waiters have brought, in ascending order; empty after Resize
-	Fence   uint64 // the lock's last number, which no fence exceeds; 0 if it has been forgotten
+	Fence   uint64 // the highest fence so far; 0 if it has been forgotten
 	Waiting int    // number of waiters that have not expired
 	Expired int    // number of waiters that have; the next requests for the lock drop them
 	// the first 1,000 of both, in order; of a keyed semaphore in the order in which they came, whatever their keys
@@ -35,22 +35,22 @@ type State struct {
 	// lives.
 	Candidates int
 
-	// OldestWait is for how long the first waiter has waited that has neither expired nor is a candidate. It is 0 if there
-	// is none, and negative if it is not known, because 1,000 others stand before it.
+	// OldestWait is how long the first live waiter has waited, candidates excepted. It is 0 if there is none. It is
+	// negative if it is unknown, because 1,000 others are before it in the queue.
 	OldestWait time.Duration
 
-	// Keys has the first 1,000 keys of a keyed semaphore that have waiters, in the order in which they are next. Those at
-	// their limits come last.
+	// Keys has the first 1,000 keys of a keyed semaphore that have waiters, in the order of their turns. Those at their
+	// limits come last.
 	Keys []KeyState
 }
 
-// KeyState is a key of a keyed semaphore that has waiters. Its first waiter speaks for the key.
+// KeyState is a key of a keyed semaphore that has waiters. Limit and Share are those of its first waiter.
 type KeyState struct {
 	Key     string
 	Held    int           // number of permits that the key holds
 	Waiting int           // number of its waiters that have not expired
-	Limit   int           // WithKeyLimit of the first waiter; 0: none
-	Share   int           // WithShare of the first waiter
+	Limit   int           // set by WithKeyLimit; 0: none
+	Share   int           // set by WithShare
 	Age     time.Duration // time since the first waiter was queued
 	AtLimit bool          // the first waiter waits for holders of its own key
 	Others  []int         // other limits that holders and waiters of the key have brought, in ascending order; 0: none
@@ -63,7 +63,7 @@ type Holder struct {
 	Key      string      // of a keyed semaphore
 	Fence    uint64
 	Age      time.Duration // time since the grant; 0 if the server's clock has stepped back since
-	TTL      time.Duration // what is left of the lease; negative if another program has removed the key's expiry
+	TTL      time.Duration // until the lease ends; negative if another program has removed the key's expiry
 	Weight   int           // number of permits; 1 except for semaphores
 	Writer   bool          // it holds an RWMutex for writing
 	Leader   bool          // it leads an election, see package leader
@@ -90,8 +90,8 @@ type Waiter struct {
 	Candidate bool // it campaigns in an election, see package leader
 }
 
-// readState reads a lock, and lists at most so many holders and so many waiters. If these do not tell who of all
-// waiters is a candidate and who has waited longest, it reads the lock once more, with as many waiters as Redis lists.
+// readState reads a lock, and lists at most the given numbers of holders and waiters. If these do not suffice to count
+// the candidates and to find the oldest wait, it reads the lock once more, with the most waiters that Redis lists.
 func readState(ctx context.Context, l script.Lock, id fairlock.ID, holders, waiters int) (State, error) {
 	snap, err := l.Inspect(ctx, holders, waiters)
 	if err != nil {
@@ -110,8 +110,8 @@ func readState(ctx context.Context, l script.Lock, id fairlock.ID, holders, wait
 	return s, nil
 }
 
-// complete reports whether those that are listed tell what is to be known of all waiters. An election has candidates
-// alone, and other locks have none.
+// complete reports whether the listed waiters suffice to count the candidates and to find the oldest wait. In an
+// election all waiters are candidates, and other locks have none.
 func (s State) complete() bool {
 	all := s.Waiting == 0 || len(s.Waiters) == s.Waiting+s.Expired
 	election := len(s.Holders) > 0 && s.Holders[0].Leader || s.Candidates > 0
@@ -156,8 +156,8 @@ func stateOf(id fairlock.ID, snap script.Snapshot) State {
 	return s
 }
 
-// waits returns how many candidates are listed, and for how long the first waiter has waited that is alive and none. It
-// is negative if that one is not listed.
+// waits returns how many candidates are listed, and how long the first live waiter that is not a candidate has waited.
+// oldest is negative if that waiter is not listed.
 func waits(s State) (candidates int, oldest time.Duration) {
 	alive := 0
 	oldest = -1
@@ -178,8 +178,7 @@ func waits(s State) (candidates int, oldest time.Duration) {
 	return candidates, oldest
 }
 
-// keys returns the keys of a snapshot that have waiters. If all waiters are listed, those that have expired do not
-// count.
+// keys returns the keys of a snapshot that have waiters. If all waiters are listed, expired ones are not counted.
 func keys(s State, snap script.Snapshot) (all []KeyState) {
 	limits := keyLimits(s)
 	alive := map[string][]Waiter{}
@@ -257,8 +256,8 @@ func permits(s State, resized int) (next int, others []int) {
 	return next, slices.DeleteFunc(slices.Compact(brought), func(n int) bool { return n == next })
 }
 
-// age returns how long ago a ticket or a fence was assigned. It is 0 for number 0, and for a number that is ahead of
-// the clock, because others were assigned in the same microsecond.
+// age returns how long ago a ticket or a fence was assigned. It is 0 for number 0, and for a number ahead of the clock.
+// Such a number exists if others were assigned in the same microsecond.
 func age(number uint64, now time.Time) time.Duration {
 	if number == 0 {
 		return 0
@@ -266,9 +265,9 @@ func age(number uint64, now time.Time) time.Duration {
 	return max(now.Sub(time.UnixMicro(int64(number))), 0)
 }
 
-// renewals returns how long ago a lease was renewed, and how many renewals should have followed. Each is due when a
-// third of what was left then has passed; after a handoff, the first is due within hold.MaxFirst. A renewal is not
-// counted before it is late by a thirtieth of the time that the lease lasts.
+// renewals returns how long ago a lease was renewed, and how many renewals should have followed. Each is due after a
+// third of the time that the lease had left. After a handoff, the first is due within hold.MaxFirst. A renewal counts
+// as missed once it is late by a thirtieth of that time.
 func renewals(h Holder) (ago time.Duration, missed int) {
 	ttl := h.Token.TTL()
 	if h.Token.IsZero() || h.TTL < 0 || h.TTL > ttl ||
@@ -292,8 +291,8 @@ func renewals(h Holder) (ago time.Duration, missed int) {
 	return ago, 1 + int(math.Log(float64(left)/float64(then))/math.Log(2.0/3))
 }
 
-// meaning returns the number of permits that a user sees for a token, and whether it is a writer's. It is 1 if the
-// token is not ours.
+// meaning returns the number of permits that a user sees for a token, and whether it is a writer's. The number is 1 for
+// a token of another program.
 func meaning(id fairlock.ID, t token.Token) (permits int, writer bool) {
 	if id.Kind == fairlock.KindRWMutex {
 		return 1, t.Weight() == tokens.WriterWeight
@@ -301,8 +300,8 @@ func meaning(id fairlock.ID, t token.Token) (permits int, writer bool) {
 	return max(t.Weight(), 1), false
 }
 
-// parse returns the token of a text, and the Name of its client. For a text that is no token of ours, it returns the
-// text.
+// parse returns the token in text and its client's Name. If text is not a token of this library, it returns text itself
+// as the name.
 func parse(text string) (token.Token, string) {
 	t, err := token.Parse(text)
 	if err != nil {

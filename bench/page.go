@@ -117,24 +117,13 @@ func (d document) Compared() string {
 	)
 }
 
-func (d document) byContenders(figure func(setting, string) (float64, bool)) string {
+// ByContenders has a row for each number of contenders.
+func (d document) ByContenders() string {
 	var rows []row
 	for _, n := range d.contenders() {
-		rows = append(rows, row{strconv.Itoa(n), others(figure, setting{Workload: handoff, Contenders: n})})
+		rows = append(rows, row{strconv.Itoa(n), others(d.rate, setting{Workload: handoff, Contenders: n})})
 	}
 	return d.table("contenders", rows...)
-}
-
-func (d document) ByContenders() string         { return d.byContenders(d.rate) }
-func (d document) CommandsByContenders() string { return d.byContenders(d.commandsEach) }
-
-// Network has a row for each round trip.
-func (d document) Network(name string, contenders int) string {
-	var rows []row
-	for _, rtt := range d.rtts() {
-		rows = append(rows, row{milliseconds(rtt), others(d.rate, setting{name, contenders, rtt})})
-	}
-	return d.table("round trip, ms", rows...)
 }
 
 // words writes a time for readers.

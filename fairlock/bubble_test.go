@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -27,7 +29,7 @@ import (
 // every goroutine waits, so instants are exact.
 
 const (
-	ttl      = fairlock.DefaultTTL
+	ttl      = bounds.DefaultTTL
 	interval = time.Second // of heartbeats
 )
 

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/clock"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -182,7 +184,7 @@ type countedTimer struct {
 
 func (c *counting) Now() time.Time { return time.Now() }
 
-func (c *counting) AfterFunc(d time.Duration, f func()) fairlock.Timer {
+func (c *counting) AfterFunc(d time.Duration, f func()) clock.Timer {
 	c.timers.Add(1)
 	return countedTimer{time.AfterFunc(d, func() {
 		c.timers.Add(-1)

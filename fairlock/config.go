@@ -13,15 +13,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/clock"
-	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
-)
-
-// Defaults of Config.
-const (
-	DefaultNamespace = script.DefaultNamespace // "fairlock"
-	DefaultTTL       = 10 * time.Second
-	DefaultWaiterTTL = 6 * time.Second
 )
 
 // Config has the settings of a Client. The zero value is ready to use. Times are at most a year.
@@ -61,11 +53,11 @@ type Config struct {
 
 // withDefaults returns a copy in which each zero field has its default.
 func (c Config) withDefaults() Config {
-	c.Namespace = cmp.Or(c.Namespace, DefaultNamespace)
+	c.Namespace = cmp.Or(c.Namespace, bounds.DefaultNamespace)
 	c.Name = cmp.Or(c.Name, defaultName())
-	c.TTL = cmp.Or(c.TTL, DefaultTTL)
-	c.WaiterTTL = cmp.Or(c.WaiterTTL, DefaultWaiterTTL)
-	c.FenceTTL = cmp.Or(c.FenceTTL, script.DefaultFenceTTL)
+	c.TTL = cmp.Or(c.TTL, bounds.DefaultTTL)
+	c.WaiterTTL = cmp.Or(c.WaiterTTL, bounds.DefaultWaiterTTL)
+	c.FenceTTL = cmp.Or(c.FenceTTL, bounds.DefaultFenceTTL)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	c.Trace = cmp.Or(c.Trace, &Trace{})
 	if c.Clock == nil {
@@ -132,12 +124,7 @@ func defaultName() string {
 type Clock interface {
 	// Now returns the current time. It must not run backwards, because leases are measured by it.
 	Now() time.Time
-	// AfterFunc calls f once d has passed, without holding a mutex. f may block, and may use the Clock.
-	AfterFunc(d time.Duration, f func()) Timer
-}
-
-// Timer is one pending call of Clock.AfterFunc.
-type Timer = interface {
-	// Stop reports whether it has prevented the call. It does not wait for a call that has begun.
-	Stop() bool
+	// AfterFunc calls f once d has passed, without holding a mutex. f may block, and may use the Clock. Stop reports
+	// whether it has prevented the call, and does not wait for one that has begun.
+	AfterFunc(d time.Duration, f func()) interface{ Stop() bool }
 }

@@ -97,7 +97,7 @@ func TestConfig_FenceTTL(t *testing.T) {
 		_, err := c.Mutex("x").Lock(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, ttl+d, c.Redis.PTTL(t.Context(),
-			script.KeysOf("mutex", script.DefaultNamespace, "x").Part("number")).Val())
+			script.KeysOf("mutex", bounds.DefaultNamespace, "x").Part("number")).Val())
 	})
 }
 

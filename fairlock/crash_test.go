@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -114,7 +116,7 @@ func TestCrash_ManyHolders(t *testing.T) {
 	bubbles(t, map[string]bool{"crashed": false, "force-released": true},
 		func(t *testing.T, s *fairlocktest.Server, _ string, force bool) {
 			client := s.Client(fairlock.Config{})
-			first, keys := hold(t, client.RWMutex("x").RLock), script.KeysOf("rwmutex", script.DefaultNamespace, "x")
+			first, keys := hold(t, client.RWMutex("x").RLock), script.KeysOf("rwmutex", bounds.DefaultNamespace, "x")
 			for range 1000 { // as the script records them
 				reader, err := token.Parse(tokens.New("crashed", tokens.Terms{TTL: ttl, Weight: 1, Permits: tokens.WriterWeight}))
 				require.NoError(t, err)
@@ -234,8 +236,8 @@ func suspendWaiter(t *testing.T, s *fairlocktest.Server) (q *acquisition, other 
 func TestWaiter_SuspendedMachineTrustsNotificationForLess(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		q, _, wake := suspendWaiter(t, s)
-		ends := time.Now().Add(fairlock.DefaultWaiterTTL)
-		pass(fairlock.DefaultWaiterTTL / 2)
+		ends := time.Now().Add(bounds.DefaultWaiterTTL)
+		pass(bounds.DefaultWaiterTTL / 2)
 		now := wake()
 		left := q.granted(t).Deadline().Sub(now)
 		assert.Less(t, left, time.Until(ends), "it is trusted for longer than Redis lets it last")

@@ -174,7 +174,7 @@ func TestDoAll_Faults(t *testing.T) {
 			time.AfterFunc(2*maxOutage, w.client.Link.Mend)
 		}, fairlock.ErrUnreachable, "b"},
 		"ctx ends while the second is waited for": {true, func(w world) { w.cancel() }, context.Canceled, "b"},
-		"ctx ends":                                {false, func(w world) { w.cancel() }, context.Canceled, ""},
+		"ctx ends": {false, func(w world) { w.cancel() }, context.Canceled, ""},
 		"Shutdown while the second is waited for": {true, func(w world) { begin(context.Background(), shuts(w.client)) }, nil,
 			""},
 		"Shutdown": {false, func(w world) { begin(context.Background(), shuts(w.client)) }, nil, ""},

@@ -76,8 +76,7 @@ type BusyReason string
 
 // The reasons.
 const (
-	// Held: the lock is held, or fewer permits are free than the call requests, whatever else is in the way
-	Held       BusyReason = "lock"
+	Held       BusyReason = "lock" // the lock is held, or too few permits are free
 	AtKeyLimit BusyReason = "key"  // the key of a KeyedSemaphore is at its limit
 	NotNext    BusyReason = "turn" // enough is free, and others come first
 )

@@ -13,7 +13,7 @@ import (
 // Handle has the token and the fence of a lease, which a process needs to resume it, once. It can be stored as
 // string(h). Whoever has it can take the lock, so fmt and log/slog print it redacted. The old holder gets ErrLost at
 // its next renewal. If Resume fails with another error than ErrRevoked, its client releases the lease if it was taken
-// over, when Redis serves it and the minimum hold is over.
+// over, when Redis serves it and the minimum hold is over. json.Marshal writes the whole handle.
 type Handle string
 
 func newHandle(t token.Token, fence uint64) Handle {

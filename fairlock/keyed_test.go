@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -346,10 +348,10 @@ func TestKeyed_KilledClient(t *testing.T) {
 		dead.Crash()
 		begin := time.Now()
 		r.wg.Wait()
-		assert.LessOrEqual(t, time.Since(begin), ttl+fairlock.DefaultWaiterTTL+2*time.Second)
+		assert.LessOrEqual(t, time.Since(begin), ttl+bounds.DefaultWaiterTTL+2*time.Second)
 		cancel()
 		lost.wg.Wait()
-		pass(2 * fairlock.DefaultWaiterTTL)
+		pass(2 * bounds.DefaultWaiterTTL)
 		assert.Empty(t, busyBy(t, c.KeyedSemaphore("x", 50).Key("A")))
 		s.AssertNothingLeft()
 	})
@@ -363,7 +365,7 @@ func TestKeyed_Losses(t *testing.T) {
 	bubbles(t, map[string]func(t *testing.T, s *fairlocktest.Server, c *fairlocktest.Client){
 		"heartbeats": func(t *testing.T, _ *fairlocktest.Server, c *fairlocktest.Client) {
 			c.Link.Cut()
-			pass(2 * fairlock.DefaultWaiterTTL) // its waiters expire, and come back by their tickets
+			pass(2 * bounds.DefaultWaiterTTL) // its waiters expire, and come back by their tickets
 			c.Link.Mend()
 		},
 		"data": func(_ *testing.T, s *fairlocktest.Server, _ *fairlocktest.Client) { s.LoseData() },
@@ -408,7 +410,7 @@ func TestKeyed_Losses(t *testing.T) {
 		slices.SortStableFunc(granted, func(a, b string) int { return cmp.Compare(a[0], b[0]) })
 		require.True(t, slices.IsSorted(granted), granted)
 		assert.Equal(t, 2, r.most[""])
-		pass(2 * fairlock.DefaultWaiterTTL)
+		pass(2 * bounds.DefaultWaiterTTL)
 		s.AssertNothingLeft()
 	})
 }
@@ -508,7 +510,8 @@ func TestKeyed_Rate(t *testing.T) {
 		})
 }
 
-// Resume and the rest of a minimum hold keep the key. A handle of another kind of lock is refused.
+// Resume and the rest of a minimum hold keep the key. A handle of another kind of lock, or of another key, is
+// refused.
 func TestKeyed_Resume(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		var j journal
@@ -519,6 +522,8 @@ func TestKeyed_Resume(t *testing.T) {
 		handle, err := lease.Detach()
 		require.NoError(t, err)
 		_, err = s.Client(fairlock.Config{}).Semaphore("x", 3).Resume(t.Context(), handle)
+		require.ErrorIs(t, err, fairlock.ErrInvalid)
+		_, err = x.Key("B").Resume(t.Context(), handle)
 		require.ErrorIs(t, err, fairlock.ErrInvalid)
 		other := s.Client(fairlock.Config{}).KeyedSemaphore("x", 5, fairlock.WithMinHold(time.Minute))
 		lease, err = other.Resume(t.Context(), handle)

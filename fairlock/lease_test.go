@@ -11,6 +11,8 @@ import (
 	"time"
 	"weak"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -473,6 +475,18 @@ func TestRenew_OlderFailureIsForgotten(t *testing.T) {
 	})
 }
 
+// Renew returns nil if its request hangs until the deadline, and a renewal in the background has succeeded meanwhile.
+func TestRenew_AnotherHasSucceeded(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{TTL: 2 * time.Second}) // less than the ReadTimeout of go-redis
+		lease := hold(t, client.Mutex("x").Lock)
+		client.Link.Delay(0, time.Minute)
+		time.AfterFunc(100*time.Millisecond, func() { client.Link.Delay(0, 0) })
+		require.NoError(t, lease.Renew(t.Context()))
+		require.NoError(t, lease.Err())
+	})
+}
+
 // The reply to an earlier renewal that comes late does not shorten the lease.
 func TestRenew_LateReplyOfAnEarlierOne(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
@@ -544,7 +558,7 @@ func TestRenew_GivesALaterLeaseBack(t *testing.T) {
 		client := s.Client(fairlock.Config{})
 		lease := hold(t, client.Mutex("x").Lock)
 		s.Mutex("x").Expire()
-		lock, _ := script.Of(dispatch.NewDirect(client.Redis), "mutex", script.DefaultNamespace, "x")
+		lock, _ := script.Of(dispatch.NewDirect(client.Redis), "mutex", bounds.DefaultNamespace, "x")
 		reply, err := lock.Acquire(t.Context(),
 			script.Request{Token: lease.Token(), Try: true})
 		require.NoError(t, err)

@@ -131,7 +131,9 @@ func (l *lock) run(ctx context.Context, op string, lease *Lease, f func(context.
 }
 
 // perform runs an operation as a task, unless it is refused. Its ctx ends with the caller's, and with the client.
-func (l *lock) perform(ctx context.Context, op string, refused error, run func(context.Context, task.Task) error) (err error) {
+func (l *lock) perform(
+	ctx context.Context, op string, refused error, run func(context.Context, task.Task) error,
+) (err error) {
 	defer func() { err = l.wrap(op, err) }()
 	if err := l.check(ctx, refused); err != nil {
 		return err
@@ -168,12 +170,12 @@ func (s shared) Name() string {
 	return s.lock.name
 }
 
-// Resume takes over the lease of a Handle, with a new token, fence and handle, and this lock's TTL and minimum hold.
-// ErrRevoked means that the lease has ended, or that the handle was used before. ctx bounds the request, 3 s at most.
+// Resume takes over the lease of a Handle, with a new token and fence, and this lock's TTL and minimum hold. ErrRevoked
+// means that the lease has ended, or that the handle was used before. ctx bounds it, 3 s at most.
 func (s shared) Resume(ctx context.Context, h Handle) (*Lease, error) { return s.lock.resume(ctx, h) }
 
-// LeaseFromContext returns the innermost lease of this lock, of any key, that ctx carries from the same Client, and
-// false if there is none. It may have ended.
+// LeaseFromContext returns the innermost lease of this lock, of any key, that ctx carries from this Client. It may have
+// ended. It returns false if there is none.
 func (s shared) LeaseFromContext(ctx context.Context) (*Lease, bool) {
 	for l := range s.lock.leasesIn(ctx) {
 		return l, true
@@ -353,7 +355,8 @@ func (a *acquisition) lease(g script.Grant) (*Lease, error) {
 func (a *acquisition) left(err error) error {
 	if err != nil {
 		waited := a.lock.client.cfg.Clock.Now().Sub(a.began)
-		emit(a.lock.client.cfg.Trace.Abandoned, AbandonedInfo{Event: a.event, Wait: waited, Err: err, Ticket: uint64(a.ticket)})
+		info := AbandonedInfo{Event: a.event, Wait: waited, Err: err, Ticket: uint64(a.ticket)}
+		emit(a.lock.client.cfg.Trace.Abandoned, info)
 	}
 	return err
 }

@@ -52,7 +52,7 @@ func TestDo_ReportsALossOnce(t *testing.T) {
 		bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 			slow := &fairlock.Trace{Granted: func(fairlock.GrantedInfo) {
 				s.Mutex("x").Expire()
-				time.Sleep(fairlock.DefaultTTL) // a renewal finds that
+				time.Sleep(bounds.DefaultTTL) // a renewal finds that
 			}}
 			err := s.Client(fairlock.Config{Trace: slow}).Mutex("x").Do(t.Context(), func(context.Context) error {
 				t.Error("f runs without the lock")
@@ -287,7 +287,7 @@ func TestInspect_RenewalsOfAHolder(t *testing.T) {
 				assert.Equal(t, []any{c.after.Truncate(time.Millisecond), c.missed}, []any{h.Renewed, h.Missed})
 			}
 		}
-		require.NoError(t, s.Miniredis.Set(script.KeysOf("mutex", script.DefaultNamespace, "z").Part("lock"), "theirs"))
+		require.NoError(t, s.Miniredis.Set(script.KeysOf("mutex", bounds.DefaultNamespace, "z").Part("lock"), "theirs"))
 		h = holder(s.Mutex("z"))
 		assert.Equal(t, []any{time.Duration(0), time.Duration(-1), 0}, []any{h.Age, h.Renewed, h.Missed},
 			"nothing is known of it")
@@ -331,7 +331,7 @@ func TestLock_LeavesAfterAScriptThatFailed(t *testing.T) {
 //fairlock:fault Redis hangs for longer than TTL and WaiterTTL, and ctx ends: the lock is free as soon as Redis answers
 func TestLock_LeavesAfterALongHang(t *testing.T) {
 	bubbles(t, map[time.Duration]time.Duration{
-		bounds.MinWaiterTTL: bounds.MinWaiterTTL, 10 * time.Second: fairlock.DefaultWaiterTTL,
+		bounds.MinWaiterTTL: bounds.MinWaiterTTL, 10 * time.Second: bounds.DefaultWaiterTTL,
 	}, func(t *testing.T, s *fairlocktest.Server, ttl, waiterTTL time.Duration) {
 		client := s.Client(fairlock.Config{TTL: ttl, WaiterTTL: waiterTTL})
 		unlock(t, hold(t, client.Mutex("x").Lock))
@@ -365,13 +365,13 @@ func TestLock_LeavesWhenRedisIsBack(t *testing.T) {
 			defer cancel()
 			<-begin(ctx, client.Mutex("x").Lock).done
 		}
-		require.True(t, s.Miniredis.Exists(script.KeysOf("mutex", script.DefaultNamespace, "x").Part("queue")))
+		require.True(t, s.Miniredis.Exists(script.KeysOf("mutex", bounds.DefaultNamespace, "x").Part("queue")))
 		client.Link.Mend()
 		sent.reset()
 		start := time.Now()
 		pass(250 * time.Millisecond) // the longest back-off
-		assert.False(t, s.Miniredis.Exists(script.KeysOf("mutex", script.DefaultNamespace, "x").Part("queue")))
-		tombstones, err := s.Miniredis.SortedSet(script.KeysOf("mutex", script.DefaultNamespace, "x").Part("tombstones"))
+		assert.False(t, s.Miniredis.Exists(script.KeysOf("mutex", bounds.DefaultNamespace, "x").Part("queue")))
+		tombstones, err := s.Miniredis.SortedSet(script.KeysOf("mutex", bounds.DefaultNamespace, "x").Part("tombstones"))
 		require.NoError(t, err)
 		assert.Len(t, tombstones, 10)
 		assert.Len(t, sent.times("leave", start), 2)

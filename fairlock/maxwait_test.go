@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -106,10 +108,10 @@ func TestWithMaxWait_WithoutRedis(t *testing.T) {
 	t.Run("Redis refuses, and no holder is known", func(t *testing.T) {
 		bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 			client, sent, _ := listening(t, s, fairlock.Config{})
-			require.NoError(t, s.Miniredis.Set(script.KeysOf("mutex", script.DefaultNamespace, "x").Part("lock"),
+			require.NoError(t, s.Miniredis.Set(script.KeysOf("mutex", bounds.DefaultNamespace, "x").Part("lock"),
 				"of another program"))
 			q := begin(t.Context(), client.Mutex("x", fairlock.WithMaxWait(6*maxWait)).Lock)
-			s.Miniredis.Del(script.KeysOf("mutex", script.DefaultNamespace, "x").Part("queue")) // so that it sends acquire again
+			s.Miniredis.Del(script.KeysOf("mutex", bounds.DefaultNamespace, "x").Part("queue")) // so that it sends acquire again
 			sent.setAfter(func(redis.Cmder) { s.Miniredis.SetError(readOnly) })
 			<-q.done
 			require.ErrorIs(t, q.err, fairlock.ErrWaitTimeout)

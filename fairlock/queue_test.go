@@ -41,7 +41,7 @@ func TestHeartbeat_OneForAllWaitersOfAClient(t *testing.T) {
 		waiters := s.Mutex("x").State().Waiters
 		require.Len(t, waiters, 30)
 		for _, w := range waiters {
-			assert.GreaterOrEqual(t, w.TTL, fairlock.DefaultWaiterTTL-2*interval)
+			assert.GreaterOrEqual(t, w.TTL, bounds.DefaultWaiterTTL-2*interval)
 		}
 		unlock(t, held)
 		for _, q := range queue {

@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -253,7 +255,7 @@ func TestResize_Ends(t *testing.T) {
 			require.NoError(t, operator(s).ResetSize(t.Context(), idX(fairlock.KindSemaphore)), "there is nothing to reset")
 		},
 		"its key is lost": func(t *testing.T, s *fairlocktest.Server) {
-			require.True(t, s.Miniredis.Del(script.KeysOf("semaphore", script.DefaultNamespace, "x").Part("resized")))
+			require.True(t, s.Miniredis.Del(script.KeysOf("semaphore", bounds.DefaultNamespace, "x").Part("resized")))
 		},
 	}, func(t *testing.T, s *fairlocktest.Server, _ string, end func(*testing.T, *fairlocktest.Server)) {
 		c := s.Client(fairlock.Config{})

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -78,7 +80,7 @@ func TestResume_RefusesALateAcquire(t *testing.T) {
 		resumed, err := s.Client(fairlock.Config{}).Mutex("x").Resume(t.Context(), lease.Handle())
 		require.NoError(t, err)
 		unlock(t, resumed)
-		lock, _ := script.Of(dispatch.NewDirect(client.Redis), "mutex", script.DefaultNamespace, "x")
+		lock, _ := script.Of(dispatch.NewDirect(client.Redis), "mutex", bounds.DefaultNamespace, "x")
 		reply, err := lock.Acquire(t.Context(),
 			script.Request{Token: lease.Token(), WaiterTTL: 6 * time.Second})
 		require.NoError(t, err)

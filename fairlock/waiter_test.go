@@ -185,7 +185,7 @@ func TestWaiter_PausedBeyondItsGrant(t *testing.T) {
 //
 //fairlock:fault A waiter is stopped while the lock is handed to it
 func TestWaiter_PausedWithinItsGrant(t *testing.T) {
-	const waiterTTL = fairlock.DefaultWaiterTTL
+	const waiterTTL = bounds.DefaultWaiterTTL
 	type example struct {
 		pause time.Duration
 		used  bool
@@ -228,7 +228,7 @@ func TestWaiter_PausedWithinItsGrant(t *testing.T) {
 //fairlock:fault Redis is away just after a grant whose notification is lost: the waiter has the lock if Redis is back within what is left of its WaiterTTL, which is at least half, and within TTL; if not, the next one passes it
 func TestWaiter_OutageAfterItsGrant(t *testing.T) {
 	// The release comes half an interval after a heartbeat.
-	const given = fairlock.DefaultWaiterTTL - interval/2
+	const given = bounds.DefaultWaiterTTL - interval/2
 	bubbles(t, map[time.Duration][]int{ // the order of grants after outages
 		given - interval: {0, 1, 2}, // the first heartbeat afterwards finds the grant
 		given:            {1, 0, 2},

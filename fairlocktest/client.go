@@ -31,7 +31,7 @@ func (l *Link) cutIfFaulty() {
 	l.set(func() {
 		if l.hung || l.requestDelay > 0 || l.replyDelay > 0 {
 			l.cut = true
-			l.breakAll()
+			l.breakAllLocked()
 		}
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/clock"
 )
 
@@ -18,7 +17,7 @@ import (
 //	clock.Advance(11 * time.Second)         // the lease of the holder expires
 //	server.Mutex("x").WaitHeldBy("waiter")  // the waiter sends acquire, and is granted the lock
 //
-// Timers of package time do not follow a Clock, and neither does a ctx with a deadline.
+// Timers of package time and the deadline of a ctx do not follow a Clock.
 type Clock struct {
 	tb   testing.TB
 	fake *clock.Fake
@@ -39,16 +38,16 @@ func NewClock(tb testing.TB) *Clock {
 // Now returns the clock's time.
 func (c *Clock) Now() time.Time { return c.fake.Now() }
 
-// AfterFunc has Advance call f, in a goroutine of its own, once the clock has advanced by d. If d is not positive, the
-// next Advance calls f.
-func (c *Clock) AfterFunc(d time.Duration, f func()) fairlock.Timer { return c.fake.AfterFunc(d, f) }
+// AfterFunc schedules f. Advance calls it, in a goroutine of its own, once the clock has advanced by d. If d is not
+// positive, the next Advance calls f.
+func (c *Clock) AfterFunc(d time.Duration, f func()) clock.Timer { return c.fake.AfterFunc(d, f) }
 
 // Advance advances the clock by d. Timers fire one after the other, in the order of their times. Until a timer's
 // function has returned, the clock shows the time of that timer. Renewals and heartbeats are such functions, so leases
 // are renewed and tickets are kept, however long d is. Advance(0) fires the timers that are due now.
 //
-// Advance does not wait for anything else. A goroutine that such a function wakes runs on by itself, and what it does
-// may happen after Advance has returned, at the time that the clock then shows.
+// Advance does not wait for anything else. A goroutine that such a function wakes may still run after Advance has
+// returned.
 //
 // Advance fails the test if a function has not returned after 10 s of the system's time. It may be waiting for this
 // Clock, as a renewal does over a Link that hangs or delays. Such a test needs a bubble. Advance must not be called

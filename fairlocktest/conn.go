@@ -25,7 +25,7 @@ type conn struct {
 	deadline   time.Time // of Read, by the server's clock; zero if there is none
 	ended      bool      // the server has closed it: Read ends when everything is read
 	broken     bool      // writes fail, at both ends
-	reset      time.Time // when reads begin to fail, too, by the server's clock, if it is broken
+	reset      time.Time // when reads begin to fail as well, by the server's clock, if it is broken
 	closed     bool      // by the client
 	subscribed bool      // what arrives are notifications
 	begun      bool      // a request, or a part of one, has been written, and nothing was read since
@@ -55,8 +55,8 @@ func (c *conn) deliverRequests() {
 	s := c.link.server
 	for {
 		s.mu.Lock()
-		for !c.broken && !c.arrived(c.out) && (!c.closed || len(c.out) > 0) {
-			s.wait(c.change, c.link.next(c.out))
+		for !c.broken && !c.arrivedLocked(c.out) && (!c.closed || len(c.out) > 0) {
+			s.waitLocked(c.change, c.link.nextLocked(c.out))
 		}
 		if c.broken || len(c.out) == 0 {
 			c.link.conns = slices.DeleteFunc(c.link.conns, func(other *conn) bool { return other == c })
@@ -71,10 +71,10 @@ func (c *conn) deliverRequests() {
 		_, err := c.peer.Write(s.withTexts(data))
 		s.mu.Lock()
 		c.delivering = false
-		c.breakIfReplied()
+		c.breakIfRepliedLocked()
 		s.mu.Unlock()
 		if err != nil {
-			return // deliverReplies gets an error, too
+			return // deliverReplies gets an error as well
 		}
 	}
 }
@@ -91,14 +91,14 @@ func (c *conn) deliverReplies() {
 			c.ended = true
 		case c.lose:
 			c.answered = true
-			c.breakIfReplied()
+			c.breakIfRepliedLocked()
 		case c.subscribed && c.link.dropNotifications: // dropped
 		default:
-			c.in = append(c.in, packet{bytes.Clone(buffer[:n]), c.due(c.link.replyDelay)})
+			c.in = append(c.in, packet{bytes.Clone(buffer[:n]), c.dueLocked(c.link.replyDelay)})
 		}
 		c.change.Broadcast()
 		if !c.link.unobserved {
-			s.changed()
+			s.touchLocked()
 		}
 		s.mu.Unlock()
 		if err != nil {
@@ -107,63 +107,61 @@ func (c *conn) deliverReplies() {
 	}
 }
 
-// breakIfReplied breaks the connection once the reply that is to be dropped has begun: the client reads, so it has
-// written the whole request, and the server has begun to reply to its last part. The caller holds the server's mu.
-func (c *conn) breakIfReplied() {
+// breakIfRepliedLocked breaks the connection once the reply to drop has begun. By then the client has written the whole
+// request, because it reads, and the server has begun to reply to its last part.
+func (c *conn) breakIfRepliedLocked() {
 	if c.lose && !c.begun && len(c.out) == 0 && !c.delivering && c.answered {
-		c.breaks()
+		c.breakLocked()
 	}
 }
 
-// breaks breaks the connection. The client's Read learns of it as it does of a packet that is sent now. The caller
-// holds the server's mu.
-func (c *conn) breaks() {
+// breakLocked breaks the connection. The client's Read fails when a packet that is sent now would arrive.
+func (c *conn) breakLocked() {
 	if !c.broken {
-		c.broken, c.reset = true, c.due(0)
+		c.broken, c.reset = true, c.dueLocked(0)
 		c.change.Broadcast()
 	}
 }
 
-// due is when data arrives that is sent now. The caller holds the server's mu.
-func (c *conn) due(delay time.Duration) time.Time {
+// dueLocked returns when data that is sent now arrives.
+func (c *conn) dueLocked(delay time.Duration) time.Time {
 	if c.random != nil {
 		delay += time.Duration(c.random.Int64N(int64(c.link.jitter)))
 	}
 	return c.link.server.clock.Now().Add(delay)
 }
 
-// resume delays what is late because the link hung, as due does with data that is sent now. The caller holds the
-// server's mu.
-func (c *conn) resume() {
+// resumeLocked delays the packets that the link held back while it hung, as dueLocked does with data that is sent now.
+func (c *conn) resumeLocked() {
 	for _, transit := range [][]packet{c.in, c.out} {
 		if len(transit) > 0 && !transit[0].due.After(c.link.server.clock.Now()) {
-			transit[0].due = c.due(0)
+			transit[0].due = c.dueLocked(0)
 		}
 	}
 }
 
-// arrived reports whether the first packet has arrived. The caller holds the server's mu.
-func (c *conn) arrived(transit []packet) bool {
+// arrivedLocked reports whether the first packet has arrived.
+func (c *conn) arrivedLocked(transit []packet) bool {
 	return len(transit) > 0 && !c.link.hung && !transit[0].due.After(c.link.server.clock.Now())
 }
 
-// Read is net.Conn's.
+// Read implements net.Conn.
 func (c *conn) Read(p []byte) (int, error) {
 	s := c.link.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.begun = false
-	c.breakIfReplied()
+	c.breakIfRepliedLocked()
 	for {
 		switch {
 		case c.closed:
 			return 0, net.ErrClosed
 		case c.broken && s.clock.Now().Before(c.reset):
-			s.wait(c.change, c.reset)
+			s.waitLocked(c.change, c.reset)
 			continue
 		case c.broken:
 			return 0, &net.OpError{Op: "read", Net: "memory", Err: syscall.ECONNRESET}
-		case c.arrived(c.in):
+		case c.arrivedLocked(c.in):
 			n := copy(p, c.in[0].data)
 			if c.in[0].data = c.in[0].data[n:]; len(c.in[0].data) == 0 {
 				c.in = c.in[1:]
@@ -174,11 +172,11 @@ func (c *conn) Read(p []byte) (int, error) {
 		case !c.deadline.IsZero() && !s.clock.Now().Before(c.deadline):
 			return 0, os.ErrDeadlineExceeded
 		}
-		s.wait(c.change, earliest(c.deadline, c.link.next(c.in)))
+		s.waitLocked(c.change, earliest(c.deadline, c.link.nextLocked(c.in)))
 	}
 }
 
-// Write is net.Conn's. It never blocks.
+// Write implements net.Conn. It never blocks.
 func (c *conn) Write(p []byte) (int, error) {
 	l := c.link
 	s := l.server
@@ -193,24 +191,24 @@ func (c *conn) Write(p []byte) (int, error) {
 	begun := c.begun
 	c.begun = true
 	switch command := name(p); {
-	case begun: // the rest of a request
+	case begun: // a further part of a request
 	case command == "subscribe" || command == "psubscribe":
 		c.subscribed = true
 	case handshake[command]:
 	case l.dropRequests > 0:
 		l.dropRequests--
-		c.breaks()
+		c.breakLocked()
 		return len(p), nil
 	case l.dropReplies > 0:
 		l.dropReplies--
 		c.lose = true
 	}
-	c.out = append(c.out, packet{bytes.Clone(p), c.due(l.requestDelay)})
+	c.out = append(c.out, packet{bytes.Clone(p), c.dueLocked(l.requestDelay)})
 	c.change.Broadcast()
 	return len(p), nil
 }
 
-// handshake has the commands that go-redis sends when it connects.
+// handshake is the set of commands that go-redis sends when it connects.
 var handshake = map[string]bool{"hello": true, "client": true, "auth": true, "select": true}
 
 // name returns the name of the first command in a request in Redis's protocol, in lower case.
@@ -222,7 +220,7 @@ func name(request []byte) string {
 	return string(bytes.ToLower(parts[2]))
 }
 
-// Close is net.Conn's.
+// Close implements net.Conn.
 func (c *conn) Close() error {
 	s := c.link.server
 	s.mu.Lock()
@@ -232,7 +230,7 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// SetReadDeadline is net.Conn's. t is the system's time; the time left until t is measured by the server's clock.
+// SetReadDeadline implements net.Conn. t is the system's time. The time left until t is measured by the server's clock.
 func (c *conn) SetReadDeadline(t time.Time) error {
 	s := c.link.server
 	s.mu.Lock()
@@ -245,8 +243,8 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// SyscallConn is syscall.Conn's. With it, go-redis finds that an idle connection is broken before it takes it from its
-// pool, as it does with those of a network.
+// SyscallConn implements syscall.Conn. By it go-redis finds out that an idle connection is broken before it takes it
+// from its pool, as with connections of a network.
 func (c *conn) SyscallConn() (syscall.RawConn, error) {
 	s := c.link.server
 	s.mu.Lock()
@@ -264,16 +262,16 @@ func (alive) Control(func(uintptr)) error    { return nil }
 func (alive) Read(func(uintptr) bool) error  { return nil }
 func (alive) Write(func(uintptr) bool) error { return nil }
 
-// SetWriteDeadline is net.Conn's. It has no effect: a Write does not block.
+// SetWriteDeadline implements net.Conn. It has no effect: a Write does not block.
 func (c *conn) SetWriteDeadline(time.Time) error { return nil }
 
-// SetDeadline is net.Conn's.
+// SetDeadline implements net.Conn.
 func (c *conn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
 
-// LocalAddr is net.Conn's.
+// LocalAddr implements net.Conn.
 func (c *conn) LocalAddr() net.Addr { return c.link }
 
-// RemoteAddr is net.Conn's.
+// RemoteAddr implements net.Conn.
 func (c *conn) RemoteAddr() net.Addr { return address("server") }
 
 type address string

@@ -31,8 +31,8 @@
 // # Faults
 //
 // The methods of [Link], [Server], [Client] and [LocalClock] make one fault at a time. [Explore] runs a test under many
-// schedules of faults drawn at random, and prints the seed of the first that fails it. [World.Work] has workers that
-// are started again when they crash, and whose work lasts long enough to lose a lease.
+// schedules of faults drawn at random, and prints the seed of the first that fails it. [World.Work] runs workers that
+// are restarted when they crash, and whose work lasts long enough to lose a lease.
 //
 // # Failure
 //

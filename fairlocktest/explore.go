@@ -31,8 +31,8 @@ type ExploreConfig struct {
 	// the default TTL. At least 100 ms.
 	MaxOutage time.Duration
 
-	// AllowNoLoss says that no lease of World.Work need be lost. Otherwise the test fails if all seeds have passed and
-	// none was lost while it was held, because it would pass whatever the code does then.
+	// AllowNoLoss says that no lease of World.Work need be lost. Otherwise the test fails if all seeds have passed and no
+	// lease was lost while it was held. Such a test would pass whatever the code does with a lost lease.
 	AllowNoLoss bool
 }
 
@@ -121,7 +121,7 @@ func explore(t *testing.T, cfg ExploreConfig, seed int, tried *tally, f func(t *
 	return t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 		var world atomic.Pointer[World]
 		passed := false
-		defer func() { // after FailNow, too
+		defer func() { // also after FailNow
 			if w := world.Load(); w != nil && !passed && !t.Skipped() {
 				t.Log(w.failed())
 			}

@@ -46,7 +46,7 @@ func Crash(w *World, name string) {
 	defer w.mu.Unlock()
 	for _, v := range w.clients {
 		if v.Name() == name {
-			w.disturbClient(fault{kind: ClientCrash}, v)
+			w.disturbClientLocked(fault{kind: ClientCrash}, v)
 		}
 	}
 }

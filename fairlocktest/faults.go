@@ -21,7 +21,7 @@ const (
 	DataLoss                            // Redis loses its data
 	ClockStep                           // Redis's clock steps forward or back; never back in a run that has DataLoss
 	ConnectionCut                       // a client's connections break, and new ones are refused for a while
-	ConnectionHang                      // for a while no data of a client pass, and no connection breaks
+	ConnectionHang                      // for a while a client's data do not pass, and no connection breaks
 	Latency                             // a client's requests and replies are late for a while
 	RequestLoss                         // the next request of a client is lost, and its connection breaks
 	ReplyLoss                           // Redis executes the next request of a client, and the reply is lost
@@ -35,9 +35,8 @@ const (
 	// AllFaults has all kinds.
 	AllFaults = end - 1
 
-	// OverlapFaults has the kinds after which a client may work for a while under a lease that has ended in Redis, when
-	// another client holds the lock already. Fences protect a resource from that; see the section "What does not hold" of
-	// docs/promises.md.
+	// OverlapFaults are the kinds that can end a lease in Redis before its client notices. Another client may hold the
+	// lock meanwhile. Fences protect a resource from that; see the section "What does not hold" of docs/promises.md.
 	OverlapFaults = DataLoss | ClockStep | LeaseExpiry | ForcedRelease | ClientPause
 )
 
@@ -67,8 +66,8 @@ type fault struct {
 	delays [2]time.Duration
 }
 
-// draw returns the schedule of a seed. Each run has about half of the kinds, each with a frequency of its own, because
-// faults of one kind can hide what those of another kind would show.
+// draw returns the schedule of a seed. Each run has about half of the kinds, each with a frequency of its own.
+// Otherwise faults of one kind could hide what those of another kind would show.
 func draw(cfg ExploreConfig, seed int) (schedule []fault) {
 	rng := rand.New(rand.NewPCG(uint64(seed), 0))
 	var kinds []Faults // each as often as its frequency demands
@@ -102,34 +101,34 @@ func draw(cfg ExploreConfig, seed int) (schedule []fault) {
 	}
 }
 
-// begin injects a fault. One for which there is no client or lock yet is left out.
+// begin injects a fault. It does nothing if the fault needs a client or a lock and there is none yet.
 func (w *World) begin(f fault) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.healed {
 		return
 	}
-	w.findLocks()
+	w.findLocksLocked()
 	switch f.kind {
 	case ServerDown, DataLoss, ClockStep:
-		w.disturbServer(f)
+		w.disturbServerLocked(f)
 	case LeaseExpiry, ForcedRelease:
 		if len(w.locks) > 0 {
-			w.endLeases(f, w.locks[f.target%len(w.locks)])
+			w.endLeasesLocked(f, w.locks[f.target%len(w.locks)])
 		}
 	default:
-		if living := w.living(); len(living) > 1 || len(living) == 1 && f.kind != ClientCrash {
-			w.disturbClient(f, living[f.target%len(living)])
+		if living := w.livingLocked(); len(living) > 1 || len(living) == 1 && f.kind != ClientCrash {
+			w.disturbClientLocked(f, living[f.target%len(living)])
 		}
 	}
 }
 
-// disturbServer injects a fault of the server. The caller holds mu.
-func (w *World) disturbServer(f fault) {
+// disturbServerLocked injects a fault of the server.
+func (w *World) disturbServerLocked(f fault) {
 	s := w.Server
 	switch f.kind {
 	case ServerDown:
-		w.during(f, "Redis is down", func(n int) {
+		w.duringLocked(f, "Redis is down", func(n int) {
 			if w.down += n; w.down > 0 {
 				s.Stop()
 			} else {
@@ -145,8 +144,8 @@ func (w *World) disturbServer(f fault) {
 	}
 }
 
-// endLeases injects a fault of a lock. The caller holds mu.
-func (w *World) endLeases(f fault, l Lock) {
+// endLeasesLocked injects a fault of a lock.
+func (w *World) endLeasesLocked(f fault, l Lock) {
 	switch f.kind {
 	case LeaseExpiry:
 		w.record("%v %s: its leases expire in Redis", l.kind, l.name)
@@ -157,8 +156,8 @@ func (w *World) endLeases(f fault, l Lock) {
 	}
 }
 
-// disturbClient injects a fault of a client. The caller holds mu.
-func (w *World) disturbClient(f fault, v *victim) {
+// disturbClientLocked injects a fault of a client.
+func (w *World) disturbClientLocked(f fault, v *victim) {
 	counted := func(n *int) func(int) {
 		return func(by int) {
 			*n += by
@@ -167,16 +166,16 @@ func (w *World) disturbClient(f fault, v *victim) {
 	}
 	switch name := v.Name(); f.kind {
 	case ConnectionCut:
-		w.during(f, name+": its connections are cut", counted(&v.cut))
+		w.duringLocked(f, name+": its connections are cut", counted(&v.cut))
 	case ConnectionHang:
-		w.during(f, name+": its connections hang", counted(&v.hung))
+		w.duringLocked(f, name+": its connections hang", counted(&v.hung))
 	case NotificationLoss:
-		w.during(f, name+": its notifications are lost", counted(&v.lossy))
+		w.duringLocked(f, name+": its notifications are lost", counted(&v.lossy))
 	case ClientPause:
-		w.during(f, name+": it is paused", counted(&v.paused))
+		w.duringLocked(f, name+": it is paused", counted(&v.paused))
 	case Latency:
 		what := fmt.Sprintf("%s: its requests take %v longer, the replies %v", name, short(f.delays[0]), short(f.delays[1]))
-		w.during(f, what, func(n int) {
+		w.duringLocked(f, what, func(n int) {
 			v.delays[0] += time.Duration(n) * f.delays[0]
 			v.delays[1] += time.Duration(n) * f.delays[1]
 			v.apply()
@@ -209,7 +208,7 @@ type victim struct {
 	cut, hung, paused, lossy int // how many faults of that kind are under way
 }
 
-// apply has the link and the clock do what the faults under way demand.
+// apply sets the link and the clock as the faults under way demand.
 func (v *victim) apply() {
 	l := v.Link
 	l.set(func() {
@@ -218,7 +217,7 @@ func (v *victim) apply() {
 		l.dropNotifications = v.lossy > 0
 		l.requestDelay, l.replyDelay = v.delays[0], v.delays[1]
 		if l.cut {
-			l.breakAll()
+			l.breakAllLocked()
 		}
 	})
 	if v.paused > 0 {
@@ -228,9 +227,9 @@ func (v *victim) apply() {
 	}
 }
 
-// findLocks adds the locks that have been used since it was last called, in the order of their keys. A lock whose data
-// are lost stays known, so that the faults of a seed do not depend on when it is used again. The caller holds mu.
-func (w *World) findLocks() {
+// findLocksLocked adds the locks that have been used since it was last called, in the order of their keys. A lock whose
+// data are lost stays known, so that the faults of a seed do not depend on when it is used again.
+func (w *World) findLocksLocked() {
 	kinds := map[string]fairlock.Kind{
 		"number": fairlock.KindMutex, "sem:number": fairlock.KindSemaphore,
 		"key:number": fairlock.KindKeyedSemaphore, "rw:number": fairlock.KindRWMutex,

@@ -14,7 +14,7 @@ import (
 const dialTimeout = 5 * time.Second
 
 // Link connects one client to the server and fails on demand. Its methods are safe for concurrent use. They take effect
-// at once, on existing connections too.
+// at once, also on existing connections.
 type Link struct {
 	server *Server
 	name   string
@@ -56,7 +56,7 @@ func (l *Link) Redis() *redis.Client {
 		// while a goroutine waits for a mutex.
 		Protocol:    2,
 		DialTimeout: 2 * dialTimeout, // so that of two timeouts that would end at one instant this one is never first
-		PoolSize:    1000,            // a request that has to wait for a connection would wait by the system's clock, too
+		PoolSize:    1000,            // go-redis waits for a free connection by the system's clock
 	})
 	l.server.tb.Cleanup(func() { _ = rdb.Close() })
 	return rdb
@@ -72,21 +72,21 @@ func (l *Link) Dial(ctx context.Context) (net.Conn, error) {
 		s.change.Broadcast()
 	})
 	defer stop()
-	extra, until := l.extra(), s.clock.Now().Add(dialTimeout)
-	hangs := func() bool { return l.hung && !l.refuses() }
+	extra, until := l.extraLocked(), s.clock.Now().Add(dialTimeout)
+	hangs := func() bool { return l.hung && !l.refusesLocked() }
 	for ready := s.clock.Now().Add(extra); (hangs() || s.clock.Now().Before(ready)) && ctx.Err() == nil; {
 		if !hangs() {
-			s.wait(s.change, ready)
+			s.waitLocked(s.change, ready)
 			continue
 		}
 		if !s.clock.Now().Before(until) {
 			s.mu.Unlock()
 			return nil, &net.OpError{Op: "dial", Net: "memory", Err: context.DeadlineExceeded}
 		}
-		s.wait(s.change, until)
+		s.waitLocked(s.change, until)
 		ready = s.clock.Now().Add(extra)
 	}
-	refused := l.refuses()
+	refused := l.refusesLocked()
 	s.mu.Unlock()
 	if err := ctx.Err(); err != nil {
 		return nil, &net.OpError{Op: "dial", Net: "memory", Err: err}
@@ -111,24 +111,24 @@ func (l *Link) Dial(ctx context.Context) (net.Conn, error) {
 	if l.random != nil {
 		c.random = rand.New(rand.NewPCG(l.random.Uint64(), 0))
 	}
-	c.broken = l.refuses()
+	c.broken = l.refusesLocked()
 	c.start()
 	return c, nil
 }
 
-// refuses reports whether connections are refused. The caller holds the server's mu.
-func (l *Link) refuses() bool { return l.cut || l.server.down && !l.immune }
+// refusesLocked reports whether connections are refused.
+func (l *Link) refusesLocked() bool { return l.cut || l.server.down && !l.immune }
 
 // Cut breaks every connection and refuses new ones, until Mend.
 func (l *Link) Cut() {
 	l.set(func() {
 		l.cut = true
-		l.breakAll()
+		l.breakAllLocked()
 	})
 }
 
 // Break breaks every connection; new ones work.
-func (l *Link) Break() { l.set(l.breakAll) }
+func (l *Link) Break() { l.set(l.breakAllLocked) }
 
 // Hang stops all data without breaking a connection, as when a cable is pulled or a connection is half open. After
 // Mend, all data that was sent meanwhile arrives, because TCP retransmits it, also on connections that have been closed
@@ -141,9 +141,9 @@ func (l *Link) Delay(request, reply time.Duration) {
 	l.set(func() { l.requestDelay, l.replyDelay = request, reply })
 }
 
-// Jitter delays all connections that are made from now on, all data on them, and the news that one is broken, by a
-// further random time below most. So no two of them arrive at the same instant, and the seed of random decides the
-// order of events in a bubble. random is used by this Link only. Mend does not end it.
+// Jitter adds a random delay below most to all connections that are made from now on: to connecting, to all data, and
+// to errors. So no two packets arrive at the same instant, and the seed of random decides the order of events in a
+// bubble. random is used by this Link only. Mend does not end it.
 func (l *Link) Jitter(most time.Duration, random *rand.Rand) {
 	if most <= 0 || random == nil {
 		l.server.tb.Fatalf("fairlocktest: Jitter: want a duration above 0 and a source")
@@ -155,7 +155,7 @@ func (l *Link) Jitter(most time.Duration, random *rand.Rand) {
 }
 
 // DropRequest drops the next request and breaks its connection. The server never receives it. A pipeline is one
-// request. Requests in transit do not count, and neither does what go-redis sends when it connects, such as HELLO.
+// request. Requests in transit do not count. What go-redis sends when it connects, such as HELLO, does not count.
 func (l *Link) DropRequest() { l.set(func() { l.dropRequests++ }) }
 
 // DropReply drops the reply to the next request and breaks its connection. The server has executed the request, and the
@@ -166,8 +166,8 @@ func (l *Link) DropReply() { l.set(func() { l.dropReplies++ }) }
 // notifications.
 func (l *Link) DropNotifications() { l.set(func() { l.dropNotifications = true }) }
 
-// extra is a random time that a connection takes to be made, or to be refused. The caller holds the server's mu.
-func (l *Link) extra() time.Duration {
+// extraLocked returns a random time that it takes to make or refuse a connection.
+func (l *Link) extraLocked() time.Duration {
 	if l.random == nil {
 		return 0
 	}
@@ -179,7 +179,7 @@ func (l *Link) Mend() {
 	l.set(func() {
 		if l.hung {
 			for _, c := range l.conns {
-				c.resume()
+				c.resumeLocked()
 			}
 		}
 		l.cut, l.hung, l.dropNotifications = false, false, false
@@ -204,8 +204,8 @@ func (f *failed) RemoteAddr() net.Addr             { return address("nowhere") }
 func (f *failed) LocalAddr() net.Addr              { return address("nowhere") }
 func (f *failed) Close() error                     { return nil }
 
-// SyscallConn is syscall.Conn's. With it, go-redis finds that the connection is broken before it takes it from its
-// pool. A connection is there unused if the request that it was made for ended before the dial did.
+// SyscallConn implements syscall.Conn. By it go-redis finds out that the connection is broken before it takes it from
+// its pool. The pool has an unused connection if the request that needed it ended before the dial did.
 func (f *failed) SyscallConn() (syscall.RawConn, error) { return nil, f.err }
 
 // Network returns "memory". With Network and String, a Link is the local net.Addr of its connections.
@@ -221,19 +221,19 @@ func (l *Link) set(f func()) {
 	for _, c := range l.conns {
 		c.change.Broadcast()
 	}
-	l.server.changed()
+	l.server.touchLocked()
 }
 
-// breakAll breaks every connection. The caller holds the server's mu.
-func (l *Link) breakAll() {
+// breakAllLocked breaks every connection.
+func (l *Link) breakAllLocked() {
 	for _, c := range l.conns {
-		c.breaks()
+		c.breakLocked()
 	}
 	l.conns = nil
 }
 
-// next returns when the first packet arrives if nothing changes, zero if it does not. The caller holds the server's mu.
-func (l *Link) next(transit []packet) time.Time {
+// nextLocked returns when the first packet arrives if nothing changes, or zero if it does not arrive.
+func (l *Link) nextLocked(transit []packet) time.Time {
 	if len(transit) == 0 || l.hung {
 		return time.Time{}
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/clock"
+
 	"github.com/fairlock/fairlock-go/fairlock"
 )
 
@@ -32,34 +34,34 @@ type localTimer struct {
 	at    time.Time // by the local clock
 	order uint64    // in which it was set
 	call  func()
-	timer fairlock.Timer // guarded by clock.mu; nil while the clock is paused or its rate is 0
+	timer clock.Timer // guarded by clock.mu; nil while the clock is paused or its rate is 0
 }
 
 // Now returns this clock's time.
 func (c *LocalClock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.now()
+	return c.nowLocked()
 }
 
-// now is Now. The caller holds mu.
-func (c *LocalClock) now() time.Time {
+// nowLocked returns this clock's time.
+func (c *LocalClock) nowLocked() time.Time {
 	return c.local.Add(time.Duration(float64(c.base.Now().Sub(c.since)) * c.rate))
 }
 
 // AfterFunc calls f once d has passed by this clock.
-func (c *LocalClock) AfterFunc(d time.Duration, f func()) fairlock.Timer {
+func (c *LocalClock) AfterFunc(d time.Duration, f func()) clock.Timer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.count++
-	t := &localTimer{clock: c, at: c.now().Add(d), order: c.count, call: f}
+	t := &localTimer{clock: c, at: c.nowLocked().Add(d), order: c.count, call: f}
 	c.timers[t] = struct{}{}
-	t.arm(c.now())
+	t.armLocked(c.nowLocked())
 	return t
 }
 
-// SetRate sets how fast the clock runs, relative to the server's: 0.98 is slow by 2 %, and at 0 it stands still, as
-// that of a suspended machine. A negative rate fails the test.
+// SetRate sets how fast the clock runs, relative to the server's. 0.98 is slow by 2 %. At 0 it stands still, as that of
+// a suspended machine does. A negative rate fails the test.
 func (c *LocalClock) SetRate(rate float64) {
 	c.tb.Helper()
 	if !(rate >= 0) || math.IsInf(rate, 1) {
@@ -78,7 +80,7 @@ func (c *LocalClock) Step(d time.Duration) {
 }
 
 // Pause stops the timers while the clock runs on, as in a process that is paused (SIGSTOP, a suspended VM, a long
-// garbage collection). The Link of such a process should Hang, too.
+// garbage collection). Call Hang of the process's Link as well.
 func (c *LocalClock) Pause() { c.set(0, func() { c.paused = true }) }
 
 // Resume ends a Pause. Timers that became due meanwhile fire now; on a Clock, at its next Advance.
@@ -88,16 +90,16 @@ func (c *LocalClock) Resume() { c.set(0, func() { c.paused = false }) }
 func (c *LocalClock) set(step time.Duration, f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.local, c.since = c.now().Add(step), c.base.Now()
+	c.local, c.since = c.nowLocked().Add(step), c.base.Now()
 	f()
 	inOrder := func(a, b *localTimer) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.order, b.order)) }
 	for _, t := range slices.SortedFunc(maps.Keys(c.timers), inOrder) {
-		t.arm(c.local)
+		t.armLocked(c.local)
 	}
 }
 
-// arm replaces the base's timer. The caller holds mu.
-func (t *localTimer) arm(now time.Time) {
+// armLocked replaces the base's timer.
+func (t *localTimer) armLocked(now time.Time) {
 	if t.timer != nil {
 		t.timer.Stop()
 		t.timer = nil
@@ -108,7 +110,7 @@ func (t *localTimer) arm(now time.Time) {
 	case c.paused:
 	case left <= 0:
 		t.timer = c.base.AfterFunc(0, t.fire)
-	case float64(left) < c.rate*math.MaxInt64: // else it is later than a Duration can say
+	case float64(left) < c.rate*math.MaxInt64: // a Duration can hold it
 		t.timer = c.base.AfterFunc(time.Duration(float64(left)/c.rate)+1, t.fire) // rounded up
 	}
 }
@@ -117,11 +119,11 @@ func (t *localTimer) fire() {
 	c := t.clock
 	c.mu.Lock()
 	_, pending := c.timers[t]
-	due := pending && !c.paused && !c.now().Before(t.at)
+	due := pending && !c.paused && !c.nowLocked().Before(t.at)
 	if due {
 		delete(c.timers, t)
 	} else if pending {
-		t.arm(c.now())
+		t.armLocked(c.nowLocked())
 	}
 	c.mu.Unlock()
 	if due {
@@ -129,7 +131,7 @@ func (t *localTimer) fire() {
 	}
 }
 
-// Stop is fairlock.Timer's.
+// Stop implements clock.Timer.
 func (t *localTimer) Stop() bool {
 	c := t.clock
 	c.mu.Lock()

@@ -26,7 +26,7 @@ type Lock struct {
 	namespace string
 	name      string
 	permits   int    // of a semaphore
-	key       string // of a keyed semaphore, as whom it is held
+	key       string // of a keyed semaphore: the key that HoldAs and the like use
 }
 
 // Mutex returns the mutex with that name.
@@ -47,24 +47,24 @@ func (s *Server) KeyedSemaphore(name string, permits int) Lock {
 func (s *Server) RWMutex(name string) Lock { return s.lock(fairlock.KindRWMutex, name, 0) }
 
 func (s *Server) lock(k fairlock.Kind, name string, permits int) Lock {
-	return Lock{server: s, kind: k, namespace: fairlock.DefaultNamespace, name: name, permits: permits}
+	return Lock{server: s, kind: k, namespace: bounds.DefaultNamespace, name: name, permits: permits}
 }
 
 // In returns the lock with the same name in a namespace; "" is the default one.
 func (l Lock) In(namespace string) Lock {
-	l.namespace = cmp.Or(namespace, fairlock.DefaultNamespace)
+	l.namespace = cmp.Or(namespace, bounds.DefaultNamespace)
 	return l
 }
 
-// Key returns the lock, a keyed semaphore, whose HoldAs and other methods act for that key. Its state is that of all
+// Key returns a copy of a keyed semaphore's Lock whose HoldAs and other methods act for that key. State covers all
 // keys.
 func (l Lock) Key(key string) Lock {
 	l.key = key
 	return l
 }
 
-// HoldAs locks the lock as another client, which renews the lease until Unlock. Of a semaphore it acquires one permit,
-// a read-write lock it locks for writing. It fails the test if the lock is not free.
+// HoldAs locks the lock as another client, which renews the lease until Unlock. It acquires one permit of a semaphore,
+// and locks a read-write lock for writing. It fails the test if the lock is not free.
 func (l Lock) HoldAs(client string) *fairlock.Lease {
 	l.server.tb.Helper()
 	return l.hold(client, 1, true)
@@ -133,7 +133,7 @@ func (l Lock) CrashHolding(client string, ttl time.Duration) token.Token {
 // drops it then. CrashQueued fails the test if the lock is free, because a request is granted the lock then.
 func (l Lock) CrashQueued(client string, waiterTTL time.Duration) token.Token {
 	l.server.tb.Helper()
-	t, outcome := l.request(client, fairlock.DefaultTTL, script.Request{WaiterTTL: waiterTTL})
+	t, outcome := l.request(client, bounds.DefaultTTL, script.Request{WaiterTTL: waiterTTL})
 	switch outcome {
 	case script.Queued:
 	case script.Granted:
@@ -172,8 +172,8 @@ func (l Lock) request(client string, ttl time.Duration, r script.Request) (token
 }
 
 // Expire ends every lease of the lock in Redis now, as if its TTL had passed before its holder renewed it. The holders
-// find out at their next renewal. The first waiter is granted the lock at its next heartbeat, or when its client's
-// timer for the end of a lease fires, as after every lease that expires.
+// find out at their next renewal. As after every expiry, the first waiter is granted the lock at its next heartbeat or
+// when its client's timer for the lease's end fires.
 func (l Lock) Expire() {
 	s := l.server
 	s.tick()
@@ -219,8 +219,8 @@ func (l Lock) forceRelease() error {
 
 func (l Lock) id() fairlock.ID { return fairlock.ID{Kind: l.kind, Name: l.name} }
 
-// State returns the holders and the waiters of the lock. Inside a testing/synctest bubble it first waits until all
-// goroutines are idle, as synctest.Wait does; so do the assertions. Outside a bubble it returns what is in Redis now.
+// State returns the holders and the waiters of the lock. Inside a testing/synctest bubble, State and the assertions
+// first wait until all goroutines are idle, as synctest.Wait does. Outside a bubble State returns what is in Redis now.
 func (l Lock) State() admin.State {
 	l.server.tb.Helper()
 	l.server.settle()
@@ -267,8 +267,8 @@ const (
 
 // WaitFor waits until cond is true of the lock's state. It looks after each request to the server, and when a lease or
 // a waiter expires. Inside a bubble it then waits until all goroutines are idle, as State does; outside one, the
-// clients may not have received their replies yet. It fails the test after a minute of the system's time or of a
-// bubble's; by a Clock, which stands still meanwhile, after 10 s of the system's.
+// clients may not have received their replies yet. It fails the test after a minute of the system's or the bubble's
+// time. With a Clock, which stands still meanwhile, it fails after 10 s of the system's time.
 func (l Lock) WaitFor(what string, cond func(admin.State) bool) {
 	s := l.server
 	s.tb.Helper()
@@ -284,7 +284,7 @@ func (l Lock) WaitFor(what string, cond func(admin.State) bool) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		over = true
-		s.changed()
+		s.touchLocked()
 	})
 	defer timer.Stop()
 	for {
@@ -309,7 +309,7 @@ func (l Lock) WaitFor(what string, cond func(admin.State) bool) {
 		}
 		s.mu.Lock()
 		for s.count == seen && !over && (until.IsZero() || s.clock.Now().Before(until)) {
-			s.wait(s.change, until)
+			s.waitLocked(s.change, until)
 		}
 		s.mu.Unlock()
 	}
@@ -327,7 +327,7 @@ func (s *Server) ends(until time.Time, left time.Duration) time.Time {
 }
 
 // AssertFree fails the test unless the lock is free and its queue is empty. A lock that was released is not free until
-// its minimum hold is over; Expire ends that, too.
+// its minimum hold is over. Expire ends the minimum hold as well.
 func (l Lock) AssertFree() {
 	l.server.tb.Helper()
 	if st := l.State(); len(st.Holders) > 0 || st.Waiting+st.Expired > 0 {
@@ -353,9 +353,9 @@ func (l Lock) AssertQueue(clients ...string) {
 	}
 }
 
-// AssertNothingLeft fails the test if any lock of the server is held or has waiters, also if it was released and its
-// minimum hold is not over. (Its last number stays for FenceTTL, a number of permits that Resize has set stays until
-// ResetSize, and other keys of a lock may stay for some seconds.)
+// AssertNothingLeft fails the test if any lock of the server is held or has waiters. A released lock counts as held
+// until its minimum hold is over. Keys may remain: the fence for FenceTTL, a number of permits set by Resize until
+// ResetSize, others for some seconds.
 func (s *Server) AssertNothingLeft() {
 	s.tb.Helper()
 	s.settle()
@@ -398,20 +398,20 @@ func (s *Server) AssertNothingLeft() {
 	}
 }
 
-// describe describes a lock's state for a person.
+// describe returns a lock's state as text.
 func (l Lock) describe() string {
 	st, err := l.inspect()
 	if err != nil {
 		return fmt.Sprintf("%s: %v", l.name, err)
 	}
 	name := fmt.Sprintf("%v %s", l.kind, l.name)
-	if l.namespace != fairlock.DefaultNamespace {
+	if l.namespace != bounds.DefaultNamespace {
 		name += " in " + l.namespace
 	}
 	return fmt.Sprintf("%s is %s, and %s", name, held(st), queue(st))
 }
 
-// held tells who holds the lock, and who has released it while its minimum hold lasts.
+// held lists the holders as text, including those that have released the lock while its minimum hold lasts.
 func held(st admin.State) string {
 	var parts, names []string
 	for _, h := range st.Holders {
@@ -463,8 +463,8 @@ func same(a, b []string) bool {
 	return slices.Equal(a, b)
 }
 
-// other returns a client of this package, which has no faults: the one that a Lock's methods act as, or if the name is
-// empty, the one that inspects.
+// other returns a client of this package, which has no faults. A Lock's methods act as it; that with an empty name
+// inspects.
 func (s *Server) other(namespace, client string) *Client {
 	s.tb.Helper()
 	key := namespace + "\x00" + client
@@ -488,4 +488,4 @@ func (s *Server) other(namespace, client string) *Client {
 }
 
 // inspector returns the client that inspects.
-func (s *Server) inspector() *Client { return s.other(fairlock.DefaultNamespace, "") }
+func (s *Server) inspector() *Client { return s.other(bounds.DefaultNamespace, "") }

@@ -12,6 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
+	"github.com/fairlock/fairlock-go/internal/clock"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -403,9 +406,9 @@ func TestClock_AdvanceKeepsLeasesAndTickets(t *testing.T) {
 	go func() { granted <- lock(t, waiter) }()
 	x.WaitQueued(1)
 	for beating := false; !beating; { // the waiter has received its reply, and set its timer
-		clock.Advance(fairlock.DefaultWaiterTTL / 3)
+		clock.Advance(bounds.DefaultWaiterTTL / 3)
 		waiters := x.State().Waiters
-		beating = len(waiters) == 1 && waiters[0].TTL > 2*fairlock.DefaultWaiterTTL/3
+		beating = len(waiters) == 1 && waiters[0].TTL > 2*bounds.DefaultWaiterTTL/3
 	}
 	clock.Advance(5 * time.Minute)
 	require.NoError(t, lease.Err())
@@ -463,7 +466,7 @@ func TestLocalClock_DriftsStepsAndPauses(t *testing.T) {
 		local, start := server.LocalClock(), time.Now()
 		shows := func() time.Duration { return local.Now().Sub(start).Round(time.Microsecond) }
 		fired := make(chan time.Duration, 9)
-		startTimer := func() fairlock.Timer { return local.AfterFunc(time.Second, func() { fired <- shows() }) }
+		startTimer := func() clock.Timer { return local.AfterFunc(time.Second, func() { fired <- shows() }) }
 		still := func(d time.Duration) {
 			time.Sleep(d)
 			synctest.Wait()

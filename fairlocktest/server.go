@@ -20,8 +20,8 @@ import (
 	"github.com/fairlock/fairlock-go/internal/testclock"
 )
 
-// go-redis logs each connection that breaks, which is the rule here. A test that wants to see that calls
-// redis.SetLogger, in its TestMain for example, which comes later.
+// go-redis logs each connection that breaks, and here they break all the time. A test that wants this log calls
+// redis.SetLogger later, for example in TestMain.
 func init() { redis.SetLogger(silent{}) }
 
 type silent struct{}
@@ -91,7 +91,7 @@ func newServer(tb testing.TB, c fairlock.Clock) *Server {
 	return s
 }
 
-// texts has, for each script, the beginning of a request that sends its hash, and that of one that sends its text.
+// texts replaces the beginning of a request that sends a script's hash by that of one that sends its text.
 var texts = sync.OnceValue(func() *strings.Replacer {
 	var pairs []string
 	for hash, source := range script.Sources() {
@@ -104,9 +104,9 @@ var texts = sync.OnceValue(func() *strings.Replacer {
 // bulk is a string in Redis's protocol.
 func bulk(s string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(s), s) }
 
-// withTexts has the server know all scripts, until it is told to forget them, so that no request of a test needs a
-// second one for its script: a request by a script's hash arrives with its text. SCRIPT LOAD would do, but it parses
-// the scripts for each server, and EVAL once in a process.
+// withTexts replaces the hash of a script in a request by its text, until SCRIPT FLUSH was called. So no request of a
+// test needs a second one that sends the script. SCRIPT LOAD would parse the scripts for each server, EVAL does once in
+// a process.
 func (s *Server) withTexts(request []byte) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,9 +134,9 @@ func (s *Server) close() {
 	s.mu.Lock()
 	for _, l := range s.links {
 		l.cut = true
-		l.breakAll()
+		l.breakAllLocked()
 	}
-	s.changed()
+	s.touchLocked()
 	s.mu.Unlock()
 	s.starting.Lock()
 	s.closed = true
@@ -243,10 +243,10 @@ func (s *Server) Stop() {
 	s.down = true
 	for _, l := range s.links {
 		if !l.immune {
-			l.breakAll()
+			l.breakAllLocked()
 		}
 	}
-	s.changed()
+	s.touchLocked()
 }
 
 // Start ends a Stop.
@@ -254,7 +254,7 @@ func (s *Server) Start() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.down = false
-	s.changed()
+	s.touchLocked()
 }
 
 // LoseData deletes the server's data, as a restart without persistence does. Connections and scripts stay.
@@ -263,8 +263,8 @@ func (s *Server) LoseData() {
 	s.touch()
 }
 
-// StepClock sets the server's clock forward, or back if d is negative. TIME changes, and so does every TTL, because
-// Redis stores the time at which a key expires. The clients' clocks do not change.
+// StepClock sets the server's clock forward, or back if d is negative. TIME and every TTL change, because Redis stores
+// the time at which a key expires. The clients' clocks do not change.
 func (s *Server) StepClock(d time.Duration) {
 	s.tick() // so that keys expire that are due by now
 	for i := range databases {
@@ -292,24 +292,24 @@ func (s *Server) advanced() {
 			c.change.Broadcast()
 		}
 	}
-	s.changed()
+	s.touchLocked()
 }
 
 // touch makes every wait for a state look again.
 func (s *Server) touch() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.changed()
+	s.touchLocked()
 }
 
-// changed is touch for a caller that holds mu.
-func (s *Server) changed() {
+// touchLocked is touch with mu held.
+func (s *Server) touchLocked() {
 	s.count++
 	s.change.Broadcast()
 }
 
-// wait waits for a change, or until a time of the server's clock unless that is zero. The caller holds mu.
-func (s *Server) wait(change *sync.Cond, until time.Time) {
+// waitLocked waits for a change, or until a time of the server's clock unless that is zero.
+func (s *Server) waitLocked(change *sync.Cond, until time.Time) {
 	if !until.IsZero() {
 		timer := s.clock.AfterFunc(until.Sub(s.clock.Now()), func() {
 			s.mu.Lock()

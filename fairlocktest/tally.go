@@ -18,11 +18,11 @@ type tally struct {
 	seeds    int        // guarded by mu, as all that follows
 	grants   int
 	lost     int // leases, while their holders relied on them
-	lostOwn  int // of them those of World.Work
+	lostOwn  int // as lost, those of World.Work alone
 	overlaps int // another client was granted such a lease's lock while its holder still relied on it
 	crashes  int
 	own      bool                    // World.Work was called
-	relied   map[token.Token]*belief // on which clients of the present seed rely
+	relied   map[token.Token]*belief // leases of the present seed that clients rely on
 }
 
 // belief is a lease on which a client relies.
@@ -52,8 +52,8 @@ func (t *tally) working() {
 	t.own = true
 }
 
-// granted counts a grant. Whoever still relies on a lease beside which there is no room is wrong, or has released it
-// and does not know the outcome yet: ended tells them apart.
+// granted counts a grant. It marks each lease that leaves no room for this one as doubted. Its client is wrong to rely
+// on it, or has released it and does not know the outcome yet. ended tells the two apart.
 func (t *tally) granted(e fairlock.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -94,7 +94,7 @@ func (t *tally) ended(e fairlock.EndedInfo, own bool) {
 
 const unreached = "no fault reached your code: let its work last longer than TTL"
 
-// String says what was tried, in a line.
+// String summarizes what was tried in one line.
 func (t *tally) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
+
 	"github.com/fairlock/fairlock-go/fairlock"
 )
 
@@ -23,17 +25,17 @@ type Worker struct {
 // errCrashed is the cause of a Worker's ctx.
 var errCrashed = errors.New("fairlocktest: the client of this worker has crashed")
 
-// restart is how long it takes until another process is there for one that has crashed.
+// restart is how long it takes to start another process in place of a crashed one.
 const restart = time.Second
 
-// Work has n workers call f again and again, until all faults have ended, and returns when their last calls have
-// returned. Each worker is like a process. It has a client with the faults of this run, made from cfg, which must have
-// neither Name nor Clock. When the client crashes, ctx ends, and a second after f has returned another worker takes its
-// place, with a new client.
+// Work starts n workers that call f again and again until all faults have ended. It returns when their last calls have
+// returned. Each worker is like a process. It has a client with the faults of this run, made from cfg, which must not
+// set Name or Clock. When the client crashes, ctx ends. A second after f has returned, another worker takes its place,
+// with a new client.
 //
-// f does under a lock what the code under test does, and calls Busy where that takes time. What f returns is not looked
-// at, because errors are the rule here. Count what has become of the resource, and not which calls have returned nil:
-// the code may have written before its call failed. f runs in goroutines of the workers, so it must not call FailNow.
+// f does under a lock what the code under test does, and calls Busy where that takes time. The error of f is ignored,
+// because errors are normal here. Check what has become of the resource, not which calls have returned nil: the code
+// may have written before its call failed. f runs in goroutines of the workers, so it must not call FailNow.
 //
 // Explore fails if no lease of these workers was lost while it was held, with any seed. See ExploreConfig.AllowNoLoss.
 func (w *World) Work(n int, cfg fairlock.Config, f func(ctx context.Context, p *Worker) error) {
@@ -76,17 +78,16 @@ func (w *World) worker(cfg fairlock.Config, rng *rand.Rand) *Worker {
 	v := w.client(cfg, true)
 	ttl := cfg.TTL
 	if ttl == 0 {
-		ttl = fairlock.DefaultTTL
+		ttl = bounds.DefaultTTL
 	}
 	return &Worker{Client: v.Client, clock: v.local, ttl: ttl, rng: rng, ctx: v.alive}
 }
 
-// Busy returns after as long as the work under a lock takes, by the clock of the process, which stands still while the
-// process is paused. About every other time that is longer than the client's TTL, up to twice as long. Otherwise it is
-// up to a quarter of TTL. So the lease has to be renewed meanwhile, and can be lost. The seed and the number of the
-// call determine it. If ctx ends first, Busy returns its cause. For work that does not stop then, pass
-// context.WithoutCancel(ctx). When the client crashes, Busy returns at once in any case. A Worker's calls of Busy must
-// not overlap.
+// Busy sleeps as long as the work under a lock takes, by the clock of the process, which stands still during a pause.
+// About every other call lasts one to two times the client's TTL, the others up to a quarter of TTL. So the lease must
+// be renewed meanwhile, and can be lost. The seed and the number of the call determine it. If ctx ends first, Busy
+// returns its cause. For work that does not stop then, pass context.WithoutCancel(ctx). When the client crashes, Busy
+// returns at once in any case. A Worker's calls of Busy must not overlap.
 func (p *Worker) Busy(ctx context.Context) error {
 	d := time.Duration(p.rng.Int64N(int64(p.ttl / 4)))
 	if p.rng.IntN(2) == 0 {

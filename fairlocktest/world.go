@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/clock"
+
 	"github.com/fairlock/fairlock-go/fairlock"
 )
 
@@ -29,7 +31,7 @@ type World struct {
 	start time.Time
 	calm  chan struct{}  // closed by Heal
 	tasks sync.WaitGroup // the injection, and crashes under way
-	limit fairlock.Timer
+	limit clock.Timer
 
 	mu      sync.Mutex
 	healed  bool       // guarded by mu
@@ -45,7 +47,7 @@ type World struct {
 // lasting is a fault under way.
 type lasting struct {
 	end   func()
-	timer fairlock.Timer
+	timer clock.Timer
 }
 
 // timeoutFactor times Duration is how long the function of an Explore may take, in simulated time.
@@ -62,8 +64,8 @@ func newWorld(t *testing.T, cfg ExploreConfig, seed int, tried *tally) *World {
 	return w
 }
 
-// Client returns a client over a link of its own, as Server.Client does, that has the faults of this run. Its requests
-// and replies take 0.1 to 0.5 ms each. It has a LocalClock, unless cfg.Clock is set.
+// Client returns a client over a link of its own, as Server.Client does, with the faults of this run. Its requests and
+// replies take 0.1 to 0.5 ms each. It has a LocalClock, unless cfg.Clock is set.
 //
 // A client that crashes stays closed. Its calls return fairlock.ErrClosed, and its leases end with it, but nothing is
 // sent to Redis. The code that used it goes on, and may continue as a new process does, with another Client. The last
@@ -79,7 +81,7 @@ func (w *World) Client(cfg fairlock.Config) *Client {
 	return w.client(cfg, false).Client
 }
 
-// client makes a client. own: it is that of a Worker.
+// client makes a client. own is true for that of a Worker.
 func (w *World) client(cfg fairlock.Config, own bool) *victim {
 	w.t.Helper()
 	local := w.Server.LocalClock()
@@ -128,12 +130,12 @@ func (w *World) trace(user *fairlock.Trace, own bool) *fairlock.Trace {
 }
 
 // Heal ends all faults, and no further ones come. Faults end by themselves after ExploreConfig.Duration, and when f
-// returns. What has happened remains. A crashed client does not come back, a lost lease is lost, Redis's clock is where
-// it was stepped to, and data in transit arrive with the delay that they had.
+// returns. What has happened is not undone. A crashed client does not come back, a lost lease stays lost, Redis's clock
+// keeps its steps, and data in transit keep their delay.
 //
-// After Heal, f asserts that its code makes progress. Crashed clients may still hold a lock or wait for it. So it takes
-// up to TTL + WaiterTTL until the next one is granted the lock, and longer by how far Redis's clock has stepped back. A
-// minimum hold that is longer than TTL counts in its place.
+// After Heal, f asserts that its code makes progress. Crashed clients may still hold a lock or wait for it. So it can
+// take TTL + WaiterTTL until the next one is granted the lock. Steps of Redis's clock back add to that. A minimum hold
+// that is longer than TTL replaces TTL.
 func (w *World) Heal() {
 	w.heal()
 	w.tasks.Wait()
@@ -166,7 +168,7 @@ func (w *World) close() {
 	w.limit.Stop()
 }
 
-// panicked tells the story of a run whose function has panicked. The panic goes on.
+// panicked prints the story of a run whose function has panicked. The panic goes on.
 func (w *World) panicked(r any) {
 	fmt.Fprintln(os.Stderr, w.failed())
 	panic(r)
@@ -215,8 +217,8 @@ func (w *World) record(format string, args ...any) {
 	w.history = append(w.history, fmt.Sprintf("%10.3fs  %s", w.since().Seconds(), fmt.Sprintf(format, args...)))
 }
 
-// during begins a fault that lasts: change is called with 1 now, and with -1 when it ends. The caller holds mu.
-func (w *World) during(f fault, what string, change func(n int)) {
+// duringLocked begins a fault that lasts. It calls change with 1 now and with -1 when the fault ends.
+func (w *World) duringLocked(f fault, what string, change func(n int)) {
 	w.record("%s, for %v", what, short(f.lasts))
 	change(1)
 	l := &lasting{end: func() { change(-1) }}
@@ -231,8 +233,8 @@ func (w *World) during(f fault, what string, change func(n int)) {
 	})
 }
 
-// living returns the clients that have not crashed. The caller holds mu.
-func (w *World) living() (living []*victim) {
+// livingLocked returns the clients that have not crashed.
+func (w *World) livingLocked() (living []*victim) {
 	for _, v := range w.clients {
 		if !v.crashed.Load() {
 			living = append(living, v)
@@ -241,10 +243,10 @@ func (w *World) living() (living []*victim) {
 	return living
 }
 
-// failed tells a person what has happened in a run that failed.
+// failed returns the story of a run that failed.
 func (w *World) failed() string { return w.story("failed") }
 
-// story tells a person what has happened in a run, and how to repeat it.
+// story returns what has happened in a run, and how to repeat it.
 func (w *World) story(what string) string {
 	w.noting.Lock()
 	defer w.noting.Unlock()

@@ -25,13 +25,12 @@
 // # What to keep to
 //
 //   - One resource, one lock. Fences of different locks have nothing to do with each other.
-//   - Show the fence before you read what the write depends on, and read in the same transaction. An earlier holder can
-//     still write between a read and a fence that is shown after it, and the update that it has made is lost without an
-//     error.
+//   - Show the fence before you read what the write depends on, and read in the same transaction. Otherwise an earlier
+//     holder can write after your read and before you show the fence, and its update is lost without an error.
 //   - A lock with several holders has no order between their fences. That is why a [fairlock.Semaphore] is not accepted
 //     here, and the lease of a reader is an error.
 //
-// Fences rise as docs/protocol.md says: a failover of Redis to a server whose clock is behind can break that.
+// A failover of Redis to a server whose clock is behind can break the order of fences; see docs/protocol.md.
 //
 // All functions are safe for concurrent use.
 package fence

@@ -12,7 +12,7 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 )
 
-// RedisTTL is for how long Redis keeps a fence after it was last shown. A holder that is paused for longer than that is
+// RedisTTL is how long Redis keeps a fence after it was last shown. A holder that is paused for longer than that is
 // refused only if another one has shown its fence since.
 const RedisTTL = 7 * 24 * time.Hour
 
@@ -24,8 +24,9 @@ var source string
 
 var script = redis.NewScript(source)
 
-// Redis shows the fence to a Redis, and runs the commands, in one script. The fence is stored in key, unless a higher
-// one is there. That is ErrStale, and no command is run. An equal one passes. It returns the replies, nil for a null.
+// Redis shows the fence to a Redis, and runs the commands, in one script. The fence is stored in key. If key has a
+// higher one, Redis returns ErrStale and no command is run. An equal one passes. Redis returns the replies, nil for a
+// null.
 //
 // Each command is its words, as of Client.Do of go-redis. The second word is its key, a string. On a Cluster, all keys
 // must have the slot of key, such as {account:42}:fence and {account:42}:balance. A command with more keys, such as

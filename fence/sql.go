@@ -13,8 +13,8 @@ import (
 // be old.
 var ErrStale = errors.New("fence: a later holder of the lock has shown its fence")
 
-// SQL keeps fences in the table fairlock_fences of a database. A value is for one dialect, because neither a *sql.DB
-// nor a transaction says which database it belongs to.
+// SQL keeps fences in the table fairlock_fences of a database. Each value is for one dialect, because a *sql.DB and a
+// transaction do not say which database they belong to.
 type SQL struct {
 	schema string
 	raise  string // changes one row, or none if a higher fence is there
@@ -63,9 +63,9 @@ type DB interface {
 //
 // After ErrStale, f was not called. After an error of f the transaction is rolled back, as after a panic. After an
 // error of the commit it is not known whether it was written. Errors of the database are in the chain as the driver has
-// returned them. Some mean that Do may be called again, which returns ErrStale or succeeds: on REPEATABLE READ and
-// SERIALIZABLE, PostgreSQL returns 40001 also to the valid holder, MySQL and MariaDB may return 1213 or 1020, SQLite
-// SQLITE_BUSY. If there is no table fairlock_fences, the database says so, and f is not called.
+// returned them. After some of them, call Do again; it succeeds or returns ErrStale. On REPEATABLE READ and
+// SERIALIZABLE, these are 40001 of PostgreSQL, also for the valid holder, and 1213 or 1020 of MySQL and MariaDB. SQLite
+// returns SQLITE_BUSY. If there is no table fairlock_fences, f is not called.
 //
 // The transaction has the isolation level that is the default of db. When ctx ends, it is rolled back, unless it is
 // committed already. The ctx of a lock's Do therefore ends it when the lease is lost. A ctx without the lease lets the
@@ -88,16 +88,16 @@ func (d SQL) Do(ctx context.Context, db DB, resource string, fence uint64, f fun
 	return tx.Commit()
 }
 
-// Tx is a transaction, such as a *sql.Tx. Raise by itself, on a *sql.DB, would keep nobody from writing afterwards.
+// Tx is a transaction, such as a *sql.Tx. Raise on a *sql.DB would not prevent later writes of an earlier holder.
 type Tx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 	Rollback() error
 }
 
-// Raise shows the fence to the database in a transaction of the caller's: it stores it for the resource, from 1 to
-// 1,024 bytes, unless a higher one is there. That is ErrStale. An equal one passes, because a holder may write more
-// than once. A fence of 0, or of 2^53 or more, is a fairlock.ErrInvalid.
+// Raise stores the fence for the resource, whose name has 1 to 1,024 bytes, in the caller's transaction. If a higher
+// fence is stored, Raise returns ErrStale. An equal one passes, because a holder may write more than once. A fence of
+// 0, or of 2^53 or more, is a fairlock.ErrInvalid.
 //
 // After an error the transaction is rolled back, so that a caller that overlooks the error commits nothing. After nil,
 // no earlier holder commits a transaction with its fence before this one has ended. Raise must be the first statement
@@ -152,7 +152,7 @@ func (d SQL) check(resource string, fence uint64) error {
 
 const (
 	maxResource = 1024
-	maxFence    = 1<<53 - 1 // numbers of Lua have no more digits
+	maxFence    = 1<<53 - 1 // Lua's numbers are exact up to it
 )
 
 func checkFence(fence uint64) error {

@@ -12,8 +12,8 @@
 //     failover that loses writes, a forced release or a step of Redis's clock, two processes can lead until the first
 //     one's next renewal. Only a resource that checks fences is safe from that, and from a function that ignores its
 //     ctx.
-//   - The candidate that has waited longest leads next, at once when the leader resigns, and after the rest of the
-//     lock's TTL when the leader has crashed.
+//   - The candidate that has waited longest leads next. It begins at once when the leader resigns, and when the lease
+//     ends if the leader has crashed.
 //   - One function at a time in a process. A process whose function still runs under a lost leadership does not
 //     campaign.
 //

@@ -26,8 +26,7 @@ var passing = []error{fairlock.ErrUnreachable, fairlock.ErrQueueFull, fairlock.E
 
 // Config has the settings of an Elector. The zero value is ready to use.
 type Config struct {
-	// TTL is the length of the lease, for the rest of which the others wait if the leader crashes. Default that of the
-	// Client.
+	// TTL is the length of the lease. If the leader crashes, the others wait until it ends. Default that of the Client.
 	TTL time.Duration
 
 	// Address is where the others reach this process while it leads, such as 10.0.0.3:8080. Leader returns it. At most 128
@@ -78,8 +77,8 @@ func New(client *fairlock.Client, name string, cfg Config) *Elector {
 	return e
 }
 
-// leading is an option that marks the tokens of an Elector. By it, the Elector gets the Clock of its client and what
-// reads its lock.
+// leading is an option that marks the tokens of an Elector. By it, the Elector gets the Clock of its client and a
+// function that reads its lock.
 type leading struct {
 	fairlock.HoldOption
 
@@ -94,19 +93,19 @@ func (l leading) Inside(clock fairlock.Clock, read func(context.Context) (script
 	return tokens.Leader, l.address
 }
 
-// Run campaigns until this process leads, and calls f, in the same goroutine. f should return when its ctx ends, which
-// is when the leadership or ctx does. Run waits for f. fairlock.LeaseFromContext returns the lease, for its fence. If
-// the leadership is lost, Run logs f's error and campaigns again, behind those who wait already.
+// Run campaigns until this process leads, and calls f, in the same goroutine. f's ctx ends with the leadership or with
+// ctx, and f should return then. Run waits for f. fairlock.LeaseFromContext returns the lease, for its fence. If the
+// leadership is lost, Run logs f's error and campaigns again, behind the candidates that already wait.
 //
 // If f returns while this process leads, Run resigns and returns f's error. If ctx ends, Run resigns once f has
 // returned, and returns context.Cause(ctx). Run resigns by a release of the lock, so the next candidate leads at once.
 // If that fails, the error is joined, as by Mutex.Do. If f panics, Run resigns, and the panic goes on.
 //
-// A campaign waits through an outage of Redis. If it fails because no server has ever answered, with ErrQueueFull, or
-// with ErrRefused, another one follows after 1 s, and the first failure is logged. So Run does not return if the
-// password is wrong or a right is missing: call Client.Ping first if the program should stop then. Run returns every
-// other error of Mutex.Lock, such as ErrInvalid and ErrClosed. It returns ErrRunning if another Run has not returned,
-// and can be called again after that.
+// A campaign waits through an outage of Redis. If it fails with ErrQueueFull or ErrRefused, or because no server has
+// ever answered, Run tries again after 1 s. It logs the first failure. So Run does not return if the password is wrong
+// or a right is missing. To stop the program then, call Client.Ping first. Run returns every other error of Mutex.Lock,
+// such as ErrInvalid and ErrClosed. It returns ErrRunning if another Run has not returned, and can be called again
+// after that.
 func (e *Elector) Run(ctx context.Context, f func(ctx context.Context) error) error {
 	if !e.running.CompareAndSwap(false, true) {
 		return ErrRunning
@@ -123,7 +122,7 @@ func (e *Elector) Run(ctx context.Context, f func(ctx context.Context) error) er
 	}
 }
 
-// campaign waits until the lock is granted, ctx ends, or Lock returns an error that a further attempt cannot cure.
+// campaign waits until the lock is granted, ctx ends, or Lock returns an error that would come again.
 func (e *Elector) campaign(ctx context.Context) (*fairlock.Lease, error) {
 	for failed := false; ; failed = true {
 		lease, err := e.mutex.Lock(ctx)
@@ -178,7 +177,7 @@ func (e *Elector) lead(ctx context.Context, lease *fairlock.Lease, f func(contex
 		return true, err
 	}
 	cancel()
-	if err != nil && !errors.Is(err, why) && !errors.Is(err, term.Err()) { // else it only says that its ctx has ended
+	if err != nil && !errors.Is(err, why) && !errors.Is(err, term.Err()) { // more than that its ctx has ended
 		e.log.WarnContext(ctx, "the leader's function failed after its leadership had ended", "lock", lease.Name(), "err",
 			err)
 	}
@@ -196,10 +195,9 @@ func (e *Elector) Lease() *fairlock.Lease {
 }
 
 // Leader returns who leads, and since when by Redis's clock, also to a process that does not campaign. address is
-// Config.Address of the leader's Elector, to which the others send what only the leader does, or the Config.Name of
-// its client if that has none. It is "" if nobody leads, also while a call of Mutex.Lock holds the lock. A leader that
-// has crashed is named until its TTL ends. ctx bounds the request, 3 s at most. After
-// Client.Close it returns ErrClosed, and ErrUnreachable if Redis does not serve it.
+// Config.Address of the leader's Elector, or the Config.Name of its client if that is empty. It is "" if nobody leads,
+// also while a call of Mutex.Lock holds the lock. A leader that has crashed is named until its TTL ends. ctx bounds the
+// request, 3 s at most. After Client.Close it returns ErrClosed, and ErrUnreachable if Redis does not serve it.
 func (e *Elector) Leader(ctx context.Context) (address string, since time.Time, err error) {
 	s, err := e.read(ctx)
 	if err != nil || len(s.Holders) == 0 {

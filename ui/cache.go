@@ -16,8 +16,8 @@ const (
 	maxKnown = 256
 )
 
-// cache reads values from Redis, one after the other, for all who look at them. Nothing is read that nobody looks at.
-// Its only goroutine runs while there is something to read, so a Redis that does not reply holds one goroutine.
+// cache reads values from Redis on demand, one after the other, and serves them to all pages. Its only goroutine runs
+// while there is something to read, so a Redis that does not reply blocks one goroutine.
 type cache[K comparable, V any] struct {
 	read func(context.Context, K) (value V, rest time.Duration, err error) // rest is how long the value is not read again
 	ctx  context.Context                                                   // of the reads; ended before close
@@ -36,8 +36,8 @@ type cache[K comparable, V any] struct {
 type cached[V any] struct {
 	value   V
 	at      time.Time     // when it was read; zero: never
-	err     error         // why it could not be read again since
-	pending time.Duration // for how long a read is under way, if that is longer than maxWait
+	err     error         // why a later read failed
+	pending time.Duration // how long a read has been under way, if that is longer than maxWait
 	next    time.Time     // it is not read again before
 }
 
@@ -46,8 +46,8 @@ type entry[K comparable, V any] struct {
 	cached[V]
 
 	key    K
-	looked time.Time     // when somebody looked at it last
-	wanted chan struct{} // closed when it has been read again; nil if nobody wants that
+	looked time.Time     // when it was last asked for
+	wanted chan struct{} // closed by the next read; nil if no read is wanted
 }
 
 func newCache[K comparable, V any](ctx context.Context,
@@ -55,7 +55,7 @@ func newCache[K comparable, V any](ctx context.Context,
 	return &cache[K, V]{read: read, ctx: ctx, known: map[K]*entry[K, V]{}}
 }
 
-// get returns what is known of a value. If it may be read again, get waits for that, until maxWait or ctx ends.
+// get returns a value. If it may be read again, get waits for the read until maxWait has passed or ctx ends.
 func (c *cache[K, V]) get(ctx context.Context, key K) cached[V] {
 	e, read, wait := c.want(key)
 	if read != nil && wait > 0 {
@@ -70,7 +70,7 @@ func (c *cache[K, V]) get(ctx context.Context, key K) cached[V] {
 	return c.seen(e)
 }
 
-// peek returns what is known of a value, as get does, but does not wait.
+// peek returns a value as get does, but does not wait.
 func (c *cache[K, V]) peek(key K) cached[V] {
 	e, _, _ := c.want(key)
 	return c.seen(e)
@@ -86,15 +86,15 @@ func (c *cache[K, V]) seen(e *entry[K, V]) cached[V] {
 	return g
 }
 
-// want has a value read, unless it was lately. read is closed then; it is not worth while to wait for that for longer
-// than wait.
+// want queues a read of a value, unless it was read recently. read is closed after the read. The caller waits for at
+// most wait.
 func (c *cache[K, V]) want(key K) (e *entry[K, V], read <-chan struct{}, wait time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
 	e = c.known[key]
 	if e == nil {
-		c.makeRoom()
+		c.makeRoomLocked()
 		e = &entry[K, V]{key: key}
 		c.known[key] = e
 	}
@@ -117,9 +117,8 @@ func (c *cache[K, V]) want(key K) (e *entry[K, V], read <-chan struct{}, wait ti
 	return e, e.wanted, wait
 }
 
-// makeRoom forgets the value at which nobody has looked for longest. If it was to be read, it is not read any more. The
-// caller holds mu.
-func (c *cache[K, V]) makeRoom() {
+// makeRoomLocked drops the value that was not asked for for longest, and its queued read.
+func (c *cache[K, V]) makeRoomLocked() {
 	if len(c.known) < maxKnown {
 		return
 	}
@@ -133,7 +132,7 @@ func (c *cache[K, V]) makeRoom() {
 	c.queue = slices.DeleteFunc(c.queue, func(e *entry[K, V]) bool { return e == oldest })
 }
 
-// run reads what is wanted, until nothing is.
+// run reads the queued values until the queue is empty.
 func (c *cache[K, V]) run() {
 	for e := c.next(); e != nil; e = c.next() {
 		began := time.Now()
@@ -146,7 +145,7 @@ func (c *cache[K, V]) run() {
 	}
 }
 
-// next returns what is to be read next; nil if nothing is.
+// next returns the next value to read, or nil.
 func (c *cache[K, V]) next() *entry[K, V] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -159,7 +158,7 @@ func (c *cache[K, V]) next() *entry[K, V] {
 	return e
 }
 
-// keep keeps what was read. After an error, the value from before stays.
+// keep stores what was read. After an error, the earlier value stays.
 func (c *cache[K, V]) keep(e *entry[K, V], value V, rest time.Duration, err error, began time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,7 +170,7 @@ func (c *cache[K, V]) keep(e *entry[K, V], value V, rest time.Duration, err erro
 	e.wanted, c.began = nil, time.Time{}
 }
 
-// close waits for the read under way. Nothing is read from then on.
+// close waits for the read under way. No reads follow.
 func (c *cache[K, V]) close() {
 	c.mu.Lock()
 	c.closed = true

@@ -25,11 +25,11 @@ import (
 
 // Options are settings of the page. The zero value is valid.
 type Options struct {
-	// Namespace is the one of the locks, as in fairlock.Config. Default "fairlock".
+	// Namespace is that of the locks, as in fairlock.Config. Default "fairlock".
 	Namespace string
 
-	// AllowForceRelease lets everybody who can send requests to the page take a lock from its holder. The user of Redis
-	// needs the rights for it then. Without it, nothing can be changed.
+	// AllowForceRelease lets everybody who can open the page take a lock from its holder. The user of Redis then needs the
+	// rights for that. Without it, the page changes nothing.
 	AllowForceRelease bool
 }
 
@@ -53,9 +53,9 @@ type Handler struct {
 // NewHandler returns a Handler for the locks on rdb, a *redis.Client, also of Sentinel, or a *redis.ClusterClient. It
 // does no I/O. The error is a fairlock.ErrInvalid, which names everything that is wrong with rdb and o.
 //
-// The user of Redis needs the rights that docs/operating.md lists for those who look, or with AllowForceRelease for
-// those who operate. A ClusterClient with ReadOnly, RouteByLatency or RouteRandomly reads from replicas, which may be
-// behind; the page says so.
+// The user of Redis needs the rights that docs/operating.md lists for looking, or with AllowForceRelease for operating.
+// A ClusterClient with ReadOnly, RouteByLatency or RouteRandomly reads from replicas, which may be behind; the page
+// says so.
 func NewHandler(rdb redis.UniversalClient, o Options) (*Handler, error) {
 	locks, err := fairlock.New(rdb, fairlock.Config{Namespace: o.Namespace}) // it knows what is wrong with them
 	if err != nil {
@@ -68,7 +68,7 @@ func NewHandler(rdb redis.UniversalClient, o Options) (*Handler, error) {
 			"is a %T, must be a *redis.Client or a *redis.ClusterClient", rdb)}
 	}
 	if o.Namespace == "" {
-		o.Namespace = fairlock.DefaultNamespace
+		o.Namespace = bounds.DefaultNamespace
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	h := &Handler{
@@ -79,9 +79,8 @@ func NewHandler(rdb redis.UniversalClient, o Options) (*Handler, error) {
 	return h, nil
 }
 
-// Close ends the Handler, whose pages show from then on what was read before. It returns when the requests that are
-// under way have ended; a Redis that does not reply delays that by go-redis's own timeouts. Call it before rdb is
-// closed.
+// Close ends the Handler. Its pages then show what was read before. Close returns when the requests under way have
+// ended. If Redis does not reply, that takes until go-redis's own timeouts. Call it before rdb is closed.
 func (h *Handler) Close() error {
 	h.stop()
 	h.search.close()
@@ -93,15 +92,15 @@ func (h *Handler) Close() error {
 	return nil
 }
 
-// soon is how long a search rests at least, and whatever Redis has not answered.
+// soon is the least pause between two searches, and the pause after a read without a reply.
 const soon = 5 * time.Second
 
-// seldom is how long something rests that takes Redis's time: at least so long, and so that Redis spends at most 2 % of
-// its time on it. That is as long as it took, or what its steps cost at most if that is less: a Redis that hangs, or a
-// slow network, is no cost.
+// seldom returns the pause after a read that costs Redis time. The pause is at least least. It is so long that Redis
+// spends at most 2 % of its time on such reads. took counts up to cost, the most that its steps can cost: waiting for a
+// Redis that hangs or a slow network is no cost.
 func seldom(least, took, cost time.Duration) time.Duration { return max(least, 49*min(took, cost)) }
 
-// address says which server it is; false: one that cannot be searched.
+// address returns the address of the server, and false if it cannot be searched.
 func address(rdb redis.UniversalClient) (string, bool) {
 	switch rdb := rdb.(type) {
 	case *redis.Client:
@@ -121,8 +120,8 @@ func address(rdb redis.UniversalClient) (string, bool) {
 	}
 }
 
-// find finds all locks, with the first holders of each. If Redis stops replying, what was found by then is
-// the value, unless that is nothing.
+// find finds all locks, with the first holders of each. If Redis stops replying, it returns the locks found by then, or
+// the error if there are none.
 func (h *Handler) find(ctx context.Context, _ struct{}) (search, time.Duration, error) {
 	began, spent := time.Now(), h.server.Spent()
 	rest := func() time.Duration { return seldom(soon, time.Since(began), h.server.Spent()-spent) }
@@ -150,7 +149,7 @@ func (h *Handler) inspect(ctx context.Context, id inspect.ID) (inspect.Lock, tim
 	return read[0], rest, nil
 }
 
-// check lets the doctor look: it locks nothing. While Redis does not answer, it tries again soon.
+// check runs the doctor's checks that lock nothing. While Redis does not answer, it tries again soon.
 func (h *Handler) check(ctx context.Context, _ struct{}) (doctor.Report, time.Duration, error) {
 	began, steps := time.Now(), 0
 	o := doctor.Options{
@@ -179,11 +178,11 @@ func templates() *template.Template {
 	return template.Must(template.New("").Funcs(functions).ParseFS(files, "pages.tmpl"))
 }
 
-// policy lets a browser load what this package serves, and nothing else.
+// policy allows a browser to load only what this package serves.
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// ServeHTTP serves the page. What the request's path begins with is removed before, see http.StripPrefix.
+// ServeHTTP serves the page. The caller removes the prefix of the request's path, see http.StripPrefix.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for name, value := range map[string]string{
 		"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin",
@@ -229,11 +228,11 @@ func serveAsset(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(content))
 }
 
-// page is what all pages have.
+// page has the data that all pages need.
 type page struct {
 	Title, Heading   string
 	Where, Namespace string
-	Tab              string // which is shown: locks or server; "" none
+	Tab              string // the tab that is shown: locks or server; "": none
 	Refresh          int    // ms after which the page shows what is new; 0: never
 	Now              time.Time
 	CanRelease       bool
@@ -250,7 +249,7 @@ func (h *Handler) render(w http.ResponseWriter, status int, name string, p page)
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = b.WriteTo(w) // nobody is left to tell
+	_, _ = b.WriteTo(w) // an error: the browser has gone
 }
 
 // fail writes a page that says what is wrong.

@@ -19,11 +19,11 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tools/words"
 )
 
-// search is what a search for locks has found.
+// search is the result of a search for locks.
 type search struct {
 	locks   []inspect.Lock // by trouble
 	err     error          // why some may be missing
-	noLocks string         // that the namespace has none, and which others have some; "" if that is not so
+	noLocks string         // says that the namespace has none, and which others have some; "" if it has some
 }
 
 // used are the locks in use.
@@ -36,7 +36,7 @@ func (s search) used() (ids []inspect.ID) {
 	return ids
 }
 
-// byTrouble puts first what cannot be read, then what misses renewals, then the oldest wait.
+// byTrouble sorts locks that cannot be read first, then those that miss renewals, then by the oldest wait.
 func byTrouble(found []inspect.Lock, err error) search {
 	slices.SortStableFunc(found, func(a, b inspect.Lock) int {
 		return cmp.Or(trouble(b)-trouble(a), inspect.ByWait(a, b), use(b)-use(a))
@@ -61,7 +61,7 @@ func use(l inspect.Lock) int {
 	return 0
 }
 
-// orders are by what the list can be sorted besides that.
+// orders are the other orders by which the list can be sorted.
 var orders = map[string]func(a, b inspect.Lock) int{
 	"name":    func(a, b inspect.Lock) int { return a.Compare(b.ID) },
 	"holder":  func(a, b inspect.Lock) int { return cmp.Compare(a.Holder().Token.Client(), b.Holder().Token.Client()) },
@@ -70,27 +70,27 @@ var orders = map[string]func(a, b inspect.Lock) int{
 	"wait":    inspect.ByWait,
 }
 
-// freshness says how old is what a page shows, and what is missing.
+// freshness says how old the data of a page are, and what is missing.
 type freshness struct {
 	At     time.Time     // zero: nothing was read yet
 	Age    time.Duration // now
-	Silent string        // that Redis does not answer, and since when; "": it does
-	Err    string        // why it could not be read again, or not all of it
+	Silent string        // says that Redis does not answer, and since when; "": it does
+	Err    string        // why the last read failed, or missed a part
 	Part   bool          // Err is about a part of what was read
-	Gaps   bool          // what was read says itself what is missing
+	Gaps   bool          // the data say themselves what is missing
 
-	Takes string        // what is read, if that takes its time: "search" or "checks"
-	Taken time.Duration // for how long a new one is under way; 0: none is, or not for long
+	Takes string        // what is read, if that can take long: "search" or "checks"
+	Taken time.Duration // how long a new one has been under way; 0: none is, or not for long
 	Next  time.Duration // when the next one comes, if that is not soon
 }
 
-// Old reports whether it shows what may be over by now.
+// Old reports whether the data may be out of date.
 func (f freshness) Old() bool { return f.Err != "" && !f.Part || f.Silent != "" }
 
-// Complete reports whether nothing is missing of what stood in Redis then, as far as is known.
+// Complete reports whether all that was in Redis was read, as far as is known.
 func (f freshness) Complete() bool { return f.Err == "" && f.Silent == "" && !f.Gaps }
 
-// Ago is how old it is, in words.
+// Ago returns the age of the data in words.
 func (f freshness) Ago() string {
 	if f.Age < time.Second {
 		return "just now"
@@ -98,7 +98,7 @@ func (f freshness) Ago() string {
 	return inspect.Span(f.Age) + " ago"
 }
 
-// Level is how bad that is: good, warn or bad.
+// Level returns how bad that is: good, warn or bad.
 func (f freshness) Level() string {
 	switch {
 	case !f.Complete():
@@ -109,7 +109,7 @@ func (f freshness) Level() string {
 	return "good"
 }
 
-// freshnessOf says how fresh is what a cache knows; part is why some of it could not be read.
+// freshnessOf returns the freshness of a cached value. part is why a part of it could not be read.
 func freshnessOf[V any](h *Handler, g cached[V], part error, takes string) freshness {
 	f := freshness{At: g.at, Takes: takes}
 	if !g.at.IsZero() {
@@ -135,8 +135,8 @@ func freshnessOf[V any](h *Handler, g cached[V], part error, takes string) fresh
 	return f
 }
 
-// silence says that Redis does not answer, and since when: its last answer may have come long before anybody has asked
-// again.
+// silence says that Redis does not answer, and since when. Its last answer may have come long before the request that
+// waits.
 func silence(waits time.Duration, replied time.Time) string {
 	if replied.IsZero() {
 		return "Redis has not answered for " + inspect.Span(waits) + "."
@@ -144,11 +144,10 @@ func silence(waits time.Duration, replied time.Time) string {
 	return "Redis does not answer. Its last answer came " + inspect.Span(time.Since(replied)) + " ago."
 }
 
-// errSilent stands for an error that says nothing else.
+// errSilent replaces errors that say only that no reply came.
 var errSilent = errors.New("Redis does not answer") //nolint:staticcheck // a name
 
-// told is errSilent for an error that says in the words of Go that no reply came in time, or that the connection was
-// closed.
+// told replaces Go's errors for a missing reply or a closed connection by errSilent.
 func told(err error) error {
 	var late interface{ Timeout() bool }
 	if !inspect.Refused(err) && (errors.As(err, &late) && late.Timeout() || errors.Is(err, io.EOF) ||
@@ -161,7 +160,7 @@ func told(err error) error {
 // shownAtOnce is how many locks one page lists.
 const shownAtOnce = 50
 
-// filter is what the list is to show. It stands in the page's address.
+// filter says which locks the list shows. It is part of the page's address.
 type filter struct {
 	Text    string
 	Kind    fairlock.Kind
@@ -184,23 +183,23 @@ func filterOf(q url.Values) filter {
 	return f
 }
 
-// Any reports whether it leaves something out.
+// Any reports whether the filter leaves locks out.
 func (f filter) Any() bool { return f.Text != "" || f.Kind != "" || f.Waiting }
 
-// At is the same filter, from another lock on.
+// At returns the same filter, from another lock on.
 func (f filter) At(from int) filter {
 	f.From = from
 	return f
 }
 
-// By is the same filter in another order.
+// By returns the same filter in another order.
 func (f filter) By(order string) filter {
 	f.Sort, f.From = order, 0
 	return f
 }
 
-// Heads are those of the list's columns that can sort it. The one by which it is sorted leads back to the order by
-// trouble.
+// Heads returns the heads of the columns that can sort the list. The head of the present order leads back to the order
+// by trouble.
 func (f filter) Heads() (all []head) {
 	for _, h := range []head{
 		{Text: "Lock", Sort: "name"}, {Text: "In use"}, {}, {Text: "Holder", Sort: "holder"}, {Text: "Held for",
@@ -220,30 +219,30 @@ func (f filter) Heads() (all []head) {
 	return all
 }
 
-// head is that of a column.
+// head is the head of a column.
 type head struct {
 	Text           string
-	To             *filter // where it leads; nil: nowhere
-	Sort           string  // one of orders; "": it sorts by nothing
+	To             *filter // where it leads; nil: no link
+	Sort           string  // one of orders; "": it does not sort
 	Sorted, Number bool
 }
 
-// fits reports whether the lock is of the wanted kind, and waited for if that is wanted.
+// fits reports whether the lock is of the wanted kind, and has waiters if that is wanted.
 func (f filter) fits(l inspect.Lock) bool {
 	return (f.Kind == "" || f.Kind == l.Kind) && (!f.Waiting || l.Waiting > 0)
 }
 
-// finds reports whether the text stands in the name of the lock, as it is or as it is shown, or in that of a holder.
+// finds reports whether the lock's name, raw or as shown, or the name of a holder contains the text.
 func (f filter) finds(l inspect.Lock) bool {
 	return f.named(l) || f.holder(l) != ""
 }
 
-// named reports whether it stands in the name.
+// named reports whether the lock's name contains the text.
 func (f filter) named(l inspect.Lock) bool {
 	return has(l.Name, f.Text) || has(inspect.Plain(l.Name), f.Text)
 }
 
-// holder names the first holder of the lock in whose name the text stands; "" if there is none.
+// holder returns the name of the first holder that contains the text, or "".
 func (f filter) holder(l inspect.Lock) string {
 	for _, h := range l.Holders {
 		if name := h.Token.Client(); has(name, f.Text) {
@@ -261,7 +260,7 @@ type listPage struct {
 	Rows    []row
 	Found   int // all locks
 	Shown   int // that the filter shows, on all pages
-	Partly  int // that it does not show, but have holders that are not listed
+	Partly  int // that the filter does not show, although one of their unlisted holders may match
 	Tiles   tiles
 	Next    int // where the next page begins; 0: this is the last
 	Health  health
@@ -273,7 +272,7 @@ type row struct {
 	inspect.Lock
 
 	More  int    // further holders
-	Found string // the one of these that the filter has found, and nothing else of the lock
+	Found string // the further holder by which the filter has found the lock; "" if it was found otherwise
 }
 
 func (f filter) row(l inspect.Lock) row {
@@ -284,7 +283,7 @@ func (f filter) row(l inspect.Lock) row {
 	return r
 }
 
-// tiles are what is said of all locks. What the locks that cannot be read would add is not known.
+// tiles sum up all locks that could be read.
 type tiles struct {
 	Used, Waited, Oldest string
 	Late                 words.Phrase
@@ -337,7 +336,7 @@ func tilesOf(locks []inspect.Lock) (t tiles) {
 	return t
 }
 
-// health is what the checks have found. What is wrong with the page's own user is no fault of the server.
+// health sums up the findings of the checks. Those about the page's own user are not faults of the server.
 type health struct {
 	Checked            bool
 	Away               bool   // no server answers the checks: in an outage, this is new
@@ -362,7 +361,7 @@ func healthOf(checked cached[doctor.Report]) health {
 	return h
 }
 
-// Words says it in a tile.
+// Words returns the text of the tile.
 func (h health) Words() string {
 	switch {
 	case h.Problems > 0:
@@ -377,7 +376,7 @@ func (h health) Words() string {
 	return "…"
 }
 
-// Level says how bad that is.
+// Level returns how bad that is.
 func (h health) Level() words.Level {
 	switch {
 	case h.Problems > 0, h.Own != "":
@@ -429,17 +428,17 @@ type lockPage struct {
 	Lock    inspect.Lock
 	Verdict words.Phrase
 	Fresh   freshness
-	Every   bool // all waiters are shown that are listed, one by one
+	Every   bool // all listed waiters are shown one by one
 
-	Crossing string       // that another lock and this one are held and waited for crosswise; "" if none is
-	Meant    []inspect.ID // instead of this one, which nobody uses
-	Hint     string       // why none is known to be meant; "" if there is nothing to say
+	Crossing string       // says that this lock and another are held and waited for crosswise; "" if they are not
+	Meant    []inspect.ID // locks that the user may mean instead of this unused one
+	Hint     string       // why Meant is empty; "" if there is nothing to say
 }
 
-// few is how many waiters the page of a lock shows one by one, unless all are wanted.
+// few is how many waiters the page of a lock shows one by one by default.
 const few = 20
 
-// Waiters are those that are shown one by one: the living.
+// Waiters returns the live waiters that are shown one by one.
 func (p lockPage) Waiters() []admin.Waiter {
 	living := p.Lock.Living()
 	if p.Every {
@@ -448,20 +447,20 @@ func (p lockPage) Waiters() []admin.Waiter {
 	return living[:min(few, len(living))]
 }
 
-// Holders are those that are shown, first those that have missed renewals.
+// Holders returns the holders that are shown, those that have missed renewals first.
 func (p lockPage) Holders() []admin.Holder {
 	return p.Lock.LateFirst()[:min(listed, len(p.Lock.Holders))]
 }
 
-// MoreHolders is how many are not shown.
+// MoreHolders returns how many holders are not shown.
 func (p lockPage) MoreHolders() int {
 	return len(p.Lock.Holders) - len(p.Holders()) + p.Lock.Unlisted()
 }
 
-// Rest counts the others by client; "" if there are none.
+// Rest counts the other waiters by client; "" if there are none.
 func (p lockPage) Rest() string { return words.Rest(p.Lock, len(p.Waiters())) }
 
-// CanShowMore reports whether others are listed.
+// CanShowMore reports whether more waiters are listed than shown.
 func (p lockPage) CanShowMore() bool { return !p.Every && len(p.Lock.Living()) > few }
 
 func (h *Handler) serveLock(w http.ResponseWriter, r *http.Request) {
@@ -503,13 +502,13 @@ func (h *Handler) serveLock(w http.ResponseWriter, r *http.Request) {
 	h.render(w, http.StatusOK, "lock", page{Title: id.String(), Heading: inspect.Plain(id.Name), Refresh: 500, Body: p})
 }
 
-// serverPage is what the doctor has found.
+// serverPage has the findings of the doctor.
 type serverPage struct {
 	Report             doctor.Report
 	Fresh              freshness
 	Problems, Warnings int
 	Bad, Well          []doctor.Finding // those that are not ok, the worst first; and those that are
-	Several            bool             // servers
+	Several            bool             // there is more than one server
 	Rights             []doctor.Rights
 }
 

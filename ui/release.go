@@ -15,13 +15,13 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tools/words"
 )
 
-// releasePage asks whether a lock is to be taken from a holder, or says that it was.
+// releasePage asks to confirm that a lock is taken from a holder, or says that it was.
 type releasePage struct {
 	ID       inspect.ID
 	Fence    uint64
 	Lock     inspect.Lock
-	Holder   admin.Holder // from whom
-	Mistyped bool         // what was typed is not the name
+	Holder   admin.Holder // the one it is taken from
+	Mistyped bool         // the name was not typed correctly
 	Verdict  words.Phrase // once it was taken: how the lock stands now
 }
 
@@ -61,8 +61,7 @@ func (h *Handler) serveRelease(w http.ResponseWriter, r *http.Request) {
 		inspect.Plain(id.Name), Body: p})
 }
 
-// isName reports whether somebody has typed the name of a lock: as the page shows it, or in quotes as it might be
-// shown, or as it is.
+// isName reports whether typed is the name of a lock: raw, as the page shows it, or quoted.
 func isName(typed, name string) bool {
 	unquoted, err := strconv.Unquote(typed)
 	return typed == inspect.Plain(name) || typed == strings.TrimSpace(name) && typed != "" || err == nil &&
@@ -85,12 +84,12 @@ var (
 	errBusy  = errors.New("another lock is being taken")
 )
 
-// acts is how long it may take to take a lock from its holder.
+// acts is the timeout for taking a lock from its holder.
 const acts = 5 * time.Second
 
-// release takes the lock, and says who has it then.
+// release takes the lock, and says who holds it then.
 func (h *Handler) release(w http.ResponseWriter, r *http.Request, p releasePage) {
-	// Who closes the page meanwhile has it taken all the same.
+	// If the browser closes the page meanwhile, the lock is taken all the same.
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(r.Context()), acts,
 		fmt.Errorf("no reply within %v", acts))
 	defer cancel()
@@ -113,14 +112,14 @@ func (h *Handler) release(w http.ResponseWriter, r *http.Request, p releasePage)
 		inspect.Plain(p.ID.Name), Body: p})
 }
 
-// taken is what became of a lock that was taken by force.
+// taken is the outcome of a forced release.
 type taken struct {
 	from  admin.Holder
 	after inspect.Lock
 }
 
-// take takes a lock from the holder with this fence; errOther: no such holder has it now, and nothing was changed.
-// Redis compares the fence as it releases the lock, so it cannot be taken from a later holder.
+// take takes a lock from the holder with this fence. It returns errOther if there is no such holder now; nothing was
+// changed then. Redis compares the fence when it releases the lock, so it cannot be taken from a later holder.
 func (h *Handler) take(ctx context.Context, id inspect.ID, fence uint64) (t taken, err error) {
 	read, err := h.server.Read(ctx, inspect.Most, id)
 	if err != nil {
@@ -140,7 +139,7 @@ func (h *Handler) take(ctx context.Context, id inspect.ID, fence uint64) (t take
 	}
 	if read, err = h.server.Read(ctx, listed, id); err != nil {
 		t.after = inspect.Lock{ID: id, Err: told(err)}
-		return t, nil // it was taken; the page says why it does not say more
+		return t, nil // it was taken; the page says why the rest is unknown
 	}
 	t.after = read[0]
 	return t, nil

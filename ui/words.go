@@ -13,7 +13,7 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tools/words"
 )
 
-// functions are what the templates call. What is said of a lock is in package words.
+// functions are those that the templates call. The texts about locks are in package words.
 var functions = template.FuncMap{
 	"plain": inspect.Plain, "span": inspect.Span, "count": inspect.Count, "who": words.Who, "use": words.Use,
 	"wants":   words.Wants,
@@ -33,16 +33,16 @@ var functions = template.FuncMap{
 	}, "parts": parts,
 }
 
-// sentence begins a text as a sentence does. The command has the same texts in lines, which begin small.
+// sentence capitalizes the first letter of a text. The command prints the same texts in lower case.
 func sentence(text string) string {
 	first, n := utf8.DecodeRuneInString(text)
 	return string(unicode.ToUpper(first)) + text[n:]
 }
 
-// clockTime is a time of day, by the same clock for everybody who looks.
+// clockTime formats a time of day in UTC, so that all viewers see the same.
 func clockTime(t time.Time) string { return t.UTC().Format("15:04:05 UTC") }
 
-// moment is when a fence or a ticket was given; zero if that is not known.
+// moment returns when a fence or a ticket was assigned, or zero if that is unknown.
 func moment(number uint64) (t time.Time) {
 	if number > 0 {
 		t = time.UnixMicro(int64(number)).UTC()
@@ -67,7 +67,7 @@ func mayTake(l inspect.Lock, h admin.Holder) bool {
 	return !h.Token.IsZero() || l.Kind == fairlock.KindMutex
 }
 
-// has reports whether a part stands in a text, in small letters or capitals.
+// has reports whether text contains part, ignoring case.
 func has(text, part string) bool {
 	return strings.Contains(strings.ToLower(text), strings.ToLower(part))
 }

@@ -149,7 +149,7 @@ func (c *connection) openPrimary(ctx context.Context) (redis.UniversalClient, er
 }
 
 // prefix is the namespace, or the library's default.
-func (c *connection) prefix() string { return cmp.Or(c.namespace, fairlock.DefaultNamespace) }
+func (c *connection) prefix() string { return cmp.Or(c.namespace, bounds.DefaultNamespace) }
 
 // locks returns a fairlock client of that namespace; the caller closes it, before rdb. It does not log: the command's
 // own lines say what it would.

@@ -116,7 +116,7 @@ func runCommand(c *connection) *cobra.Command {
 	f.BoolVar(&r.verbose, "verbose", false, "say once that CMD waits, even if stderr is no terminal")
 	f.DurationVar(&r.MinHold, "min-hold", 0,
 		"the lock stays taken for that long from its grant on, also if CMD ends earlier")
-	f.DurationVar(&r.ttl, "ttl", fairlock.DefaultTTL, "for how long the lock stays taken if this machine dies")
+	f.DurationVar(&r.ttl, "ttl", bounds.DefaultTTL, "for how long the lock stays taken if this machine dies")
 	f.DurationVar(&r.grace, "grace", 0,
 		"how long CMD may take to end if the lock is being lost, up to half of --ttl (default a quarter)")
 	f.BoolVar(&r.passRedis, "pass-redis", false, "let CMD see the server's URL, with the password, in FAIRLOCK_REDIS")

@@ -9,7 +9,7 @@ import (
 	"github.com/fairlock/fairlock-go/leader"
 )
 
-// ErrNotLeader means that another process leads, or none.
+// ErrNotLeader means that this process does not lead.
 var ErrNotLeader = errors.New("gocronfairlock: this process does not lead")
 
 var _ gocron.Elector = (*Elector)(nil)
@@ -33,8 +33,8 @@ func NewElector(e *leader.Elector) *Elector {
 }
 
 // IsLeader returns nil if this process leads. Otherwise it returns ErrNotLeader, and gocron skips the run. It does no
-// I/O. It looks at the clock, so a process that was paused, or cannot reach Redis, does not begin a job after its
-// leadership has ended.
+// I/O. It looks at the clock, so a process that was paused or cannot reach Redis begins no job after its leadership has
+// ended.
 //
 // gocron does not end a job that runs when the leadership is lost.
 func (e *Elector) IsLeader(context.Context) error {

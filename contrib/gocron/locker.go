@@ -24,11 +24,9 @@ type Locker struct {
 
 const year = 365 * 24 * time.Hour
 
-// NewLocker returns a Locker that locks the Mutex of client whose name is that of the job, until the job ends, and for
-// minHold at least. That is as fairlock.WithMinHold says, above 0 and at most a year. It should be longer than the
-// replicas' clocks are apart, and by 3 s more if Redis may fail to reply for so long, because Lock goes on trying. It
-// should be shorter than the time between two runs less what the clocks are apart. NewLocker does no I/O. The error is
-// a fairlock.ErrInvalid, which says what is wrong with client or minHold.
+// NewLocker returns a Locker that locks the Mutex of client with the job's name until the job ends, and at least for
+// minHold. minHold is that of fairlock.WithMinHold, above 0 and at most a year. The README says which to choose.
+// NewLocker does no I/O. The error is a fairlock.ErrInvalid, which says what is wrong with client or minHold.
 //
 // Close the client after the scheduler's Shutdown has returned.
 func NewLocker(client *fairlock.Client, minHold time.Duration) (*Locker, error) {
@@ -55,10 +53,10 @@ var shared = regexp.MustCompile(`\.func\d+((\..+)?\.\d+)?$|\w\[\.\.\.\]|^go:`)
 // error is a fairlock.ErrBusy, and gocron skips this run, as it does after any other error. While Redis cannot be
 // reached, Lock tries for 3 s.
 //
-// A name that the compiler gives to several functions is refused with a fairlock.ErrInvalid, and nothing is sent: that
-// of a closure, such as main.main.func1 or main.main.func1.makeReport.2, and that of a generic function, such as
-// main.sync[...]. gocron calls a job so if it has no gocron.WithName. All jobs that are made at the same place of the
-// source, or of the same generic function, would share one lock, and the number of a closure changes with the source.
+// A name that the compiler gives to several functions is a fairlock.ErrInvalid, and nothing is sent. Such are the names
+// of closures, main.main.func1 or main.main.func1.makeReport.2, and of generic functions, main.sync[...]. They are the
+// names of jobs without gocron.WithName. All jobs that are made at one place of the source, or of one generic function,
+// would share a lock. The number of a closure also changes with the source.
 //
 // gocron passes the error to the listener gocron.AfterLockError, and drops it if the job has none. So Lock logs it to
 // slog.Default, unless it is an ErrBusy or ctx has ended.

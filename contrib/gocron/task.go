@@ -10,14 +10,14 @@ import (
 // Task returns a function for gocron.NewTask. It runs f while it holds m, as m.TryDo does. If another replica holds m,
 // it returns nil, and f is not called.
 //
-// Give m a minimum hold (see fairlock.WithMinHold). Without one, a replica whose clock is slower runs the job again if
-// the first one has finished it by then.
+// Give m a minimum hold (see fairlock.WithMinHold). Without one, a replica whose clock is behind runs the job again if
+// it has ended by then.
 //
 // The ctx of f ends when the lock is lost, and when gocron ends the job's ctx. fairlock.LeaseFromContext finds the
 // lease in it, for its fence. Every other error of TryDo is returned, and gocron passes it to the listener
-// gocron.AfterJobRunsWithError: that of f, joined with a fairlock.ErrLost if the lock was lost while f ran, or with an
-// *fairlock.Error whose Op is "unlock" if Redis did not serve the release after f; or that of Redis, with Op "trydo",
-// if f was not called because Redis could not be reached for 3 s.
+// gocron.AfterJobRunsWithError. It is the error of f, joined with a fairlock.ErrLost if the lock was lost while f ran.
+// If Redis did not serve the release after f, it is joined with a *fairlock.Error whose Op is "unlock". If Redis could
+// not be reached for 3 s, f was not called, and Op is "trydo".
 //
 // Task panics if f is nil. Bad input to m's methods, such as a minimum hold below 0, is a fairlock.ErrInvalid at each
 // run.

@@ -33,8 +33,8 @@ type series struct {
 	errorType             string // "": none
 }
 
-// options are the attributes of a series, as instruments want them. They are made once: to make them costs more than to
-// record a value.
+// options are the attributes of a series, as instruments take them. They are made once, because making them costs more
+// than recording a value.
 type options struct {
 	add    []metric.AddOption
 	record []metric.RecordOption
@@ -149,5 +149,5 @@ func (s series) attributes() []attribute.KeyValue {
 	return all
 }
 
-// valid returns text as an attribute may have it: OTLP refuses a whole batch because of a byte that is not UTF-8.
+// valid returns text as valid UTF-8. OTLP refuses a whole batch because of one invalid byte.
 func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }

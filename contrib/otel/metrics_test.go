@@ -23,9 +23,10 @@ import (
 	"github.com/fairlock/fairlock-go/fairlocktest"
 )
 
-// The README's table has each instrument, with its unit and its attributes. The histograms have the same buckets.
+// The table in docs/instrumentation.md has each instrument with its kind and its unit. The histograms have the same
+// buckets.
 func TestMetrics_Instruments(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
+	guide, err := os.ReadFile("../../docs/instrumentation.md")
 	require.NoError(t, err)
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		o := observe(t, func(string) string { return "group\xff" }) // OTLP would refuse a batch with this byte
@@ -64,7 +65,7 @@ func TestMetrics_Instruments(t *testing.T) {
 				}
 			}
 			assert.NotEmpty(t, m.Description, name)
-			assert.Contains(t, string(readme), fmt.Sprintf("| `%s` | %s, `%s` |", name, kind, m.Unit))
+			assert.Contains(t, string(guide), fmt.Sprintf("| `%s` | %s, `%s` |", name, kind, m.Unit))
 			for _, set := range sets {
 				for key, want := range map[attribute.Key]string{
 					"fairlock.kind": "mutex", "fairlock.namespace": "own", "fairlock.name": "group\uFFFD",
@@ -129,36 +130,4 @@ func (refusingMeter) Int64UpDownCounter(
 	name string, _ ...apimetric.Int64UpDownCounterOption,
 ) (apimetric.Int64UpDownCounter, error) {
 	return noop.Int64UpDownCounter{}, errors.New("refused " + name)
-}
-
-// Name runs inside the callbacks. If it panics in the goroutine of a caller, that gets the panic, and nothing stays
-// held.
-func TestConfig_NamePanics(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		panics := true
-		o := observe(t, func(string) string {
-			if panics {
-				panic("boom")
-			}
-			return ""
-		})
-		client := s.Client(fairlock.Config{Trace: o.trace})
-		do := func() { _ = client.Mutex("x").Do(t.Context(), func(context.Context) error { return nil }) }
-		require.PanicsWithValue(t, "boom", do) // of Granted
-		pass(second)
-		s.Mutex("x").AssertFree()
-		holder := s.Mutex("x").HoldAs("holder")
-		require.PanicsWithValue(t, "boom", do) // of Queued
-		pass(second)
-		s.Mutex("x").AssertQueue()
-		require.NoError(t, holder.Unlock(t.Context()))
-		assert.Zero(t, client.Stats())
-		panics = false
-		lease, err := client.Mutex("x").Lock(t.Context())
-		require.NoError(t, err)
-		panics = true
-		require.PanicsWithValue(t, "boom", func() { _ = lease.Unlock(t.Context()) }) // of Ended
-		s.Mutex("x").AssertFree()
-		require.NoError(t, client.Shutdown(t.Context()))
-	})
 }

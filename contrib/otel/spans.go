@@ -24,7 +24,7 @@ const (
 	queuedKey  = attribute.Key("fairlock.queued")
 )
 
-// slow is from when on a wait has a span although the lock was free: Redis or the network took so long.
+// slow is the least duration of a wait that has a span although the lock was free: Redis or the network was slow.
 const slow = 10 * time.Millisecond
 
 // spans makes spans of events.
@@ -79,7 +79,7 @@ func (s *spans) held(e fairlock.Event, fence uint64, held time.Duration, err err
 	s.made(e, "fairlock.hold", held, err, links, fenceKey.Int64(int64(fence)))
 }
 
-// made makes the span of what has ended just now.
+// made makes the span of a wait or hold that has just ended.
 func (s *spans) made(
 	e fairlock.Event, name string, lasted time.Duration, err error, links []trace.Link, more ...attribute.KeyValue,
 ) trace.SpanContext {
@@ -92,7 +92,7 @@ func (s *spans) made(
 	case fairlock.KindRWMutex:
 		all = append(all, writeKey.Bool(e.Writer))
 	}
-	now := time.Now() //nolint:forbidigo // as the SDK does; a Clock of the caller's would put the span beside those of others
+	now := time.Now() //nolint:forbidigo // as the SDK does; by another Clock the span would not line up with others
 	_, span := s.tracer.Start(e.Ctx, name, trace.WithTimestamp(now.Add(-lasted)), trace.WithLinks(links...),
 		trace.WithAttributes(append(all, more...)...))
 	if err != nil && !errors.Is(err, fairlock.ErrBusy) && !errors.Is(err, fairlock.ErrDetached) { // these two are answers

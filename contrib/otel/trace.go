@@ -10,7 +10,7 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// scope is the name of what makes the metrics and the spans.
+// scope is the instrumentation scope of the metrics and the spans.
 const scope = "github.com/fairlock/fairlock-go/contrib/otel"
 
 // The attributes of metrics. Spans have them too, and those of spans.go.
@@ -31,11 +31,11 @@ type Config struct {
 	// TracerProvider makes the spans. Default otel.GetTracerProvider(). One of package trace/noop switches spans off.
 	TracerProvider trace.TracerProvider
 
-	// Name returns the attribute fairlock.name for the name of a lock; "" leaves the attribute out, and so does a nil
-	// Name. Each result is a time series of each instrument, which is kept in memory until the process ends; the SDK may
-	// merge what is over its limit, 2000 for each instrument by default. So Name must group names: "account" for
-	// "account:42". It must return the same result for the same name, or gauges do not come back to 0. It is called for
-	// each event, from several goroutines at once, so it must be quick.
+	// Name returns the attribute fairlock.name for the name of a lock. If it returns "" or Name is nil, there is no
+	// attribute. Each result is a time series of each instrument, which is kept in memory until the process ends. The SDK
+	// merges those over its limit, by default 2000 for each instrument. So Name must group names: "account" for
+	// "account:42". It must return the same result for the same name, or gauges do not return to 0. It is called for each
+	// event, from several goroutines at once, so it must be quick.
 	Name func(lock string) string
 }
 

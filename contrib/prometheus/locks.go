@@ -20,8 +20,8 @@ import (
 // DefaultTimeout is how long a LockCollector's scrape waits for Redis, unless LockConfig says otherwise.
 const DefaultTimeout = 2 * time.Second
 
-// atOnce is how many locks are read at once, over all scrapes. Each takes a connection, and those that hold locks need
-// some of them, too: a pool has 10 for each processor.
+// atOnce is how many locks are read at once, over all scrapes. Each read takes a connection, and the clients that lock
+// may share the pool, which has 10 for each processor.
 const atOnce = 8
 
 // maxName is how many bytes the name of a lock may have.
@@ -38,7 +38,7 @@ type LockConfig struct {
 	Mutexes, Semaphores, KeyedSemaphores, RWMutexes []string
 
 	// Timeout is how long a scrape waits for Redis. It should be well below the scrape_timeout of Prometheus, which is 10
-	// s by default: a scrape that takes longer is lost, with everything in it. Default 2 s.
+	// s by default. A scrape that takes longer is lost. Default 2 s.
 	Timeout time.Duration
 
 	// Logger gets a warning with the reason when a scrape cannot read a lock and the one before could read all. Default
@@ -52,15 +52,15 @@ type LockConfig struct {
 // It reads at most eight locks at once with an admin.Client, which changes nothing. Each lock takes a script of
 // its own, so Redis runs other commands in between. A scrape of 1,000 locks takes less than 50 ms of Redis.
 //
-// Its user of Redis needs the rights that docs/operating.md lists for those who look; those of a program that locks
-// suffice, too. Scripts are sent so that Redis lets them read only, where it can. A ClusterClient with ReadOnly,
+// Its user of Redis needs the rights that docs/operating.md lists for looking. Those of a program that locks suffice as
+// well. Scripts are sent by EVALSHA_RO where Redis has it, which lets them read only. A ClusterClient with ReadOnly,
 // RouteByLatency or RouteRandomly sends them to replicas, which may be behind.
 //
-// A lock that cannot be read is missing in that scrape, and fairlock_lock_inspection_failures_total counts it. A log
-// line has the reason when that begins, and when it begins again after a scrape that has read all locks. An invalid
-// metric would tell the reason, but then promhttp answers the scrape with an error by default, and all other metrics of
-// the process would be lost just when Redis fails. If Redis hangs, a scrape ends after LockConfig.Timeout. What
-// go-redis is doing then ends by its own timeouts; it is eight requests at most, however many scrapes follow.
+// A lock that cannot be read is missing in that scrape, and fairlock_lock_inspection_failures_total counts it. The
+// first such scrape after one that has read all locks logs the reason. It does not export an invalid metric with the
+// reason. promhttp would answer with an error, and the process's other metrics would be lost while Redis fails. If
+// Redis hangs, a scrape ends after LockConfig.Timeout. At most eight requests go on, until go-redis's own timeouts end
+// them.
 type LockCollector struct {
 	admin   *admin.Client
 	locks   []fairlock.ID
@@ -79,13 +79,13 @@ type reading struct {
 	err   error
 }
 
-// NewLockCollector returns a Collector of the locks of cfg on rdb, which can be the client on which the locks are made,
-// or any other of the same Redis. It does no I/O. Register the Collector once, and close rdb after the last scrape.
-// Collectors of different namespaces can be registered together. The error is a fairlock.ErrInvalid, which names
-// everything that is wrong with rdb and cfg.
+// NewLockCollector returns a Collector of the locks of cfg on rdb. rdb can be the locks' own client, or another one of
+// the same Redis. It does no I/O. Register the Collector once, and close rdb after the last scrape. Collectors of
+// different namespaces can be registered together. The error is a fairlock.ErrInvalid, which names all that is wrong
+// with rdb and cfg.
 func NewLockCollector(rdb redis.UniversalClient, cfg LockConfig) (*LockCollector, error) {
 	if cfg.Namespace == "" {
-		cfg.Namespace = fairlock.DefaultNamespace
+		cfg.Namespace = admin.DefaultNamespace
 	}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = DefaultTimeout
@@ -187,7 +187,7 @@ func (c *LockCollector) Collect(ch chan<- prometheus.Metric) {
 				continue
 			}
 			err = r.err
-		case <-ctx.Done(): // also of locks whose turn has not come
+		case <-ctx.Done(): // also for locks that no read has begun for
 			err = fmt.Errorf("no reply within %v", c.timeout)
 		}
 		c.failures.Inc()
@@ -201,8 +201,8 @@ func (c *LockCollector) Collect(ch chan<- prometheus.Metric) {
 	c.failures.Collect(ch)
 }
 
-// read reads the locks until ctx ends. go-redis does not interrupt a request when its ctx ends, so whoever waits for
-// the readings does not wait for the goroutines.
+// read reads the locks until ctx ends. go-redis does not interrupt a request when its ctx ends, so Collect waits for
+// the readings and not for the goroutines.
 func (c *LockCollector) read(ctx context.Context) <-chan reading {
 	readings := make(chan reading, len(c.locks)) // so that no goroutine blocks
 	go func() {

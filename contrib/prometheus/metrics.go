@@ -26,8 +26,8 @@ const (
 // buckets are the upper bounds of both histograms, in seconds.
 var buckets = []float64{0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10}
 
-// lossTypes are the error types of all losses. Their counters begin at 0: Prometheus does not see the increase of a
-// series that begins at 1.
+// lossTypes are the error types of all losses. Their counters are exported from 0 on, because Prometheus does not see
+// the increase of a series that begins at 1.
 var lossTypes = []string{
 	fairlock.ErrorType(fairlock.ErrExpired), fairlock.ErrorType(fairlock.ErrRefused), fairlock.ErrorType(
 		fairlock.ErrRevoked),
@@ -36,11 +36,11 @@ var lossTypes = []string{
 
 // Config has the settings of New. The zero value is ready to use.
 type Config struct {
-	// Name returns the label fairlock_name of a lock, by the lock's name. There should be fewer than 100 or so results:
-	// "account" for all of "account:42", for example. Each is at least 56 series for Prometheus, and 10 kB in this process
-	// for as long as the Metrics live. An empty result is no label. Name is called at each event, from several goroutines
-	// at once. It must be quick, and return the same for the same lock each time, or the gauges do not come back to 0. By
-	// default the metrics do not have the label.
+	// Name returns the label fairlock_name of a lock, by the lock's name. There should be fewer than about 100 results:
+	// "account" for "account:42", for example. Each is at least 56 series for Prometheus, and 10 kB in this process for as
+	// long as the Metrics live. If the result is empty, there is no label. Name is called for each event, from several
+	// goroutines at once, so it must be quick. It must return the same result for the same lock, or gauges do not return
+	// to 0. By default the metrics do not have the label.
 	Name func(lock string) string
 
 	// Exemplar returns the exemplar for an event, such as the trace id of a span that is sampled, or nil for none. ctx is
@@ -52,10 +52,10 @@ type Config struct {
 	Exemplar func(ctx context.Context) prometheus.Labels
 }
 
-// Metrics are the metrics of all locks of the clients whose Trace it is. It is a prometheus.Collector. Register it
-// once. If an equal one is registered already, Register returns a prometheus.AlreadyRegisteredError, whose
-// ExistingCollector is a *Metrics to use instead. Two are equal if both have a Config.Name or none has. Functions
-// cannot be compared, so the existing one may group names, and make exemplars, in another way.
+// Metrics counts the locks of all clients that have its Trace. It is a prometheus.Collector. Register it once. If an
+// equal one is registered already, Register returns a prometheus.AlreadyRegisteredError, whose ExistingCollector is a
+// *Metrics to use instead. Two are equal if both have a Config.Name or none has. Functions cannot be compared, so the
+// existing one may group names, and make exemplars, in another way.
 type Metrics struct {
 	cfg Config
 
@@ -64,7 +64,7 @@ type Metrics struct {
 	losses, renewals, lostNotifications *prometheus.CounterVec
 
 	mu    sync.RWMutex
-	known map[labels]*series // guarded by mu; what was looked up
+	known map[labels]*series // guarded by mu
 }
 
 // labels are those that every metric has.
@@ -181,14 +181,14 @@ func (m *Metrics) Trace() *fairlock.Trace {
 	}
 }
 
-// leave counts a waiter out, if the call was one.
+// leave decrements the number of waiters, if the call was queued.
 func (s *series) leave(queued bool) {
 	if queued {
 		s.waiters.Dec()
 	}
 }
 
-// end counts a lease out.
+// end records the end of a lease.
 func (m *Metrics) end(e *fairlock.Event, held time.Duration, err error) {
 	s := m.of(e)
 	s.leases.Dec()
@@ -215,7 +215,7 @@ func (m *Metrics) count(e *fairlock.Event, c prometheus.Counter) {
 	c.Inc()
 }
 
-// exemplar returns nil instead of an exemplar whose values client_golang would panic for: they may come from a request.
+// exemplar returns nil in place of an exemplar on which client_golang would panic. Its values may come from a request.
 func (m *Metrics) exemplar(e *fairlock.Event) prometheus.Labels {
 	if m.cfg.Exemplar == nil {
 		return nil
@@ -276,5 +276,5 @@ func (m *Metrics) lookUp(l labels) *series {
 	return s
 }
 
-// printable returns a text that can be the value of a label: client_golang panics for one that is not UTF-8.
+// printable returns text as valid UTF-8. client_golang panics for a label that is not.
 func printable(text string) string { return strings.ToValidUTF8(text, string(utf8.RuneError)) }

@@ -8,6 +8,14 @@ import (
 	"unicode"
 )
 
+// Defaults of fairlock.Config.
+const (
+	DefaultNamespace = "fairlock"
+	DefaultTTL       = 10 * time.Second
+	DefaultWaiterTTL = 6 * time.Second
+	DefaultFenceTTL  = 10 * time.Minute
+)
+
 // Bounds of times.
 const (
 	MinTTL       = 10 * time.Millisecond

@@ -1,5 +1,5 @@
-// Package clock is the source of time of the library's packages below fairlock. Its types are those of fairlock.Clock
-// and fairlock.Timer, which it cannot import.
+// Package clock is the source of time of the library's packages below fairlock. Its type Clock is that of
+// fairlock, which it cannot import.
 package clock
 
 import (
@@ -14,7 +14,7 @@ type Clock interface {
 	AfterFunc(d time.Duration, f func()) Timer
 }
 
-// Timer is the same type as fairlock.Timer: an alias, so that a method that returns the one returns the other.
+// Timer is what fairlock.Clock.AfterFunc returns: an alias, so that a method can return the one for the other.
 type Timer = interface{ Stop() bool }
 
 // System is the operating system's clock. Its readings are monotonic.

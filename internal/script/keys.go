@@ -5,9 +5,6 @@ import (
 	"strings"
 )
 
-// DefaultNamespace is the key prefix of a client that sets none.
-const DefaultNamespace = "fairlock"
-
 // RedisKey is a key of a lock.
 type RedisKey struct {
 	Name string

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -28,10 +29,6 @@ type Lock struct {
 	fenceTTL time.Duration
 	readOnly bool
 }
-
-// DefaultFenceTTL is how long the numbers of a lock are kept after its last lease and its last waiter have ended,
-// unless WithFenceTTL says otherwise.
-const DefaultFenceTTL = 10 * time.Minute
 
 // WithFenceTTL returns the same lock, whose numbers are kept for d.
 func (l Lock) WithFenceTTL(d time.Duration) Lock {
@@ -52,7 +49,7 @@ func Of(rdb Sender, kind, namespace, name string) (l Lock, ok bool) {
 	if !ok {
 		return Lock{}, false
 	}
-	return Lock{rdb: rdb, kind: k, name: name, keys: k.keyNames(namespace, name), fenceTTL: DefaultFenceTTL}, true
+	return Lock{rdb: rdb, kind: k, name: name, keys: k.keyNames(namespace, name), fenceTTL: bounds.DefaultFenceTTL}, true
 }
 
 // Key identifies the lock: no other lock has the same.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -118,7 +120,6 @@ type verb struct {
 
 // To add a verb, these files are enough. What else is tested of every verb is derived from the row in verbs_test.go.
 // This shows all that belongs to a short verb: git grep -i -A14 'force.\?release' lua internal/tools/rules lab
-// docs/protocol.md
 //  1. a row here, and scripts/<verb>.lua. Its header names ARGV and the replies, and its first line binds the arguments
 //     by these names, as they come. It may call the functions of facts.lua, number.lua and queue.lua, and those that
 //     the headers of mutex/store.lua and fifo/line.lua list for all kinds of locks
@@ -129,12 +130,11 @@ type verb struct {
 //  4. a row in the table of verbs in verbs_test.go. Scenarios only of what short histories do not reach, such as
 //     bounds, in queue_test.go, in the words that machine_test.go explains
 //  5. a mutant of each rule that is the first for a promise about safety (lab/mutants/mutants.txt)
-//  6. a row in the table of verbs in docs/protocol.md
-//  7. if waiters or leases send it, Requests in internal/wait/waiters.go, or Redis in internal/hold/holding.go, and the
+//  6. if waiters or leases send it, Requests in internal/wait/waiters.go, or Redis in internal/hold/holding.go, and the
 //     fakes there. If users get it, a method in fairlock/lock.go, one of each kind that has it (mutex.go, semaphore.go,
 //     rwmutex.go; in lock.go for all of them), its test in fairlock_test.go, and a line in the CHANGELOG. If
 //     operators get it, a method of Client in admin, and its test there
-//  8. who sends it, in senders in internal/tools/doctor/rights_test.go. Then a test says which rights are missing
+//  7. who sends it, in senders in internal/tools/doctor/rights_test.go. Then a test says which rights are missing
 //
 // A command that no script used before goes into the ACL lines in docs/operating.md, and into those of fairlock doctor:
 // tests compare them with the scripts.
@@ -245,15 +245,27 @@ var Sources = sync.OnceValue(func() map[string]Source {
 var pingScript = dispatch.NewScript(join("ping"))
 
 // Ping runs a script that does what a lock needs with a key of the namespace that does not exist, on the node of a
-// cluster that has its slot. An error means that the server cannot change locks now, or that the user lacks rights.
+// cluster that has its slot. An error means that the server cannot change locks now, or that the user lacks rights. It
+// names the command that was refused.
 func Ping(ctx context.Context, rdb Sender, namespace string) error {
 	key := namespace + ":{ping}:absent" // no key of a lock has that end
 	_, err := rdb.Send(ctx, dispatch.Request{Script: pingScript, Keys: []string{key}})
 	if err == nil {
 		return nil
 	}
-	if meaning, _ := call.MeaningOf(err); meaning == call.Forbidden {
-		err = fmt.Errorf("key %q: %w", key, err)
+	what := "key"
+	if at := refusedLine.FindStringSubmatch(err.Error()); at != nil { // Redis 7.0 does not name the command
+		lines := strings.Split("\n"+pingScript.Text, "\n")
+		line, _ := strconv.Atoi(at[1])
+		what = command.FindString(lines[min(line, len(lines)-1)])
+	}
+	if meaning, _ := call.MeaningOf(err); meaning == call.Forbidden || what != "key" {
+		err = fmt.Errorf("%s %q: %w", what, key, err)
 	}
 	return call.WithOrigin(err)
 }
+
+var (
+	refusedLine = regexp.MustCompile(`@user_script: ?(\d+)`)
+	command     = regexp.MustCompile(`[A-Z]+`)
+)

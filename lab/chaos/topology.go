@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -66,7 +68,7 @@ func threeMasters(t *trial) {
 	}
 	t.homes = map[string]*redistest.Server{}
 	for _, name := range t.locks {
-		master, err := rdb.MasterForKey(t.t.Context(), script.KeysOf("mutex", script.DefaultNamespace, name).Part("number"))
+		master, err := rdb.MasterForKey(t.t.Context(), script.KeysOf("mutex", bounds.DefaultNamespace, name).Part("number"))
 		require.NoError(t.t, err)
 		t.homes[name] = homes[master.Options().Addr]
 	}

@@ -378,7 +378,7 @@ func (t *trial) testNothingLeft() {
 	t.t.Helper()
 	stay := map[string]bool{}
 	for _, name := range t.locks {
-		keys := script.KeysOf("mutex", script.DefaultNamespace, name)
+		keys := script.KeysOf("mutex", bounds.DefaultNamespace, name)
 		stay[keys.Part("number")], stay[keys.Part("heartbeats")], stay[keys.Part("tombstones")] = true, true, true
 	}
 	within := t.run.TTL + t.run.WaiterTTL + t.stepped() + sec

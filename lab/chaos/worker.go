@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/clock"
+
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/tools/history"
 	"github.com/fairlock/fairlock-go/token"
@@ -333,6 +335,6 @@ func (c slowClock) when(t time.Time) time.Time { return c.began.Add(c.real(t.Sub
 func (c slowClock) real(d time.Duration) time.Duration { return d * 1000 / time.Duration(1000-c.slow) }
 
 // AfterFunc is time.AfterFunc by this clock.
-func (c slowClock) AfterFunc(d time.Duration, f func()) fairlock.Timer {
+func (c slowClock) AfterFunc(d time.Duration, f func()) clock.Timer {
 	return time.AfterFunc(c.real(d), f)
 }

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
+
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/assert"
@@ -154,7 +156,7 @@ func TestMetrics(t *testing.T) {
 		}, []string{"wait_duration_seconds capacity kind=semaphore: 1 in 1s"}},
 		"renewed": {func(t *testing.T, w world) {
 			lease := w.held(t)
-			time.Sleep(fairlock.DefaultTTL / 2)
+			time.Sleep(bounds.DefaultTTL / 2)
 			require.NoError(t, lease.Unlock(t.Context()))
 		}, []string{"hold_duration_seconds: 1 in 5s", "lease_renewals_total: 1", "wait_duration_seconds: 1 in 0s"}},
 		"revoked": {func(t *testing.T, w world) {

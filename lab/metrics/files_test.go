@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/promql/parser"
@@ -41,7 +43,7 @@ func exported(t *testing.T) (all map[string][]string) {
 		registry.MustRegister(metrics, locks)
 		_, err = client.Mutex("x").Lock(t.Context())
 		require.NoError(t, err)
-		time.Sleep(fairlock.DefaultTTL)
+		time.Sleep(bounds.DefaultTTL)
 
 		families, err := registry.Gather()
 		require.NoError(t, err)

@@ -1,15 +1,13 @@
-// Package promises writes docs/promises.md from the doc comments of the tests. The last lines of such a comment may be
+// Package promises lists which tests show which promise. It reads the doc comments of the tests and writes tests.txt.
+// The last lines of such a comment may be
 //
 //	//fairlock:promise <name>: <outcome>
 //	//fairlock:fault <name>: <outcome>
 //
-// One test of a promise or a fault gives the outcome, the others may leave it out. The rest of the document is in
-// promises.md.tmpl.
+// One test of a promise or a fault gives the outcome. The others leave it out. docs/promises.md is the page for users.
 package promises
 
 import (
-	"bytes"
-	_ "embed"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -22,13 +20,13 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"text/template"
 )
 
-//go:embed promises.md.tmpl
-var text string
+const header = `Each promise and each fault, and the tests that fail when the code that keeps it is broken.
+The package of a test is in brackets; without one, it is the root. make promises writes this list.
+`
 
-// directive is what looks like one.
+// directive is a line that looks like one.
 var directive = regexp.MustCompile(`(?i)^//\s*fairl\w*:\s*(promise|fault)`)
 
 // row is a promise or a fault: what holds then, and the tests that show it.
@@ -37,7 +35,7 @@ type row struct {
 	tests         []string
 }
 
-// Generate returns the document for the tests of a tree. The errors name what is wrong with directives.
+// Generate returns the list for the tests of a tree. Its errors name wrong directives.
 func Generate(tree fs.FS) ([]byte, error) {
 	rows := map[string]map[string]*row{"promise": {}, "fault": {}}
 	var errs []error
@@ -84,11 +82,7 @@ func Generate(tree fs.FS) ([]byte, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	var out bytes.Buffer
-	err = template.Must(template.New("").Parse(text)).Execute(&out, map[string]string{
-		"promises": table(rows["promise"]), "faults": table(rows["fault"]),
-	})
-	return out.Bytes(), err
+	return []byte(header + list("promise", rows["promise"]) + list("fault", rows["fault"])), nil
 }
 
 // collect adds what the comment of a test says.
@@ -100,9 +94,8 @@ func collect(rows map[string]map[string]*row, f *ast.FuncDecl, dir string) error
 		}
 		kind, rest, _ := strings.Cut(text, " ")
 		name, outcome, _ := strings.Cut(strings.TrimSpace(rest), ": ")
-		if rows[kind] == nil || name == "" || strings.Contains(rest, "|") {
-			return fmt.Errorf("%s of %s: want //fairlock:promise or //fairlock:fault, and a name, without |: %s", f.Name.Name,
-				dir, c.Text)
+		if rows[kind] == nil || name == "" {
+			return fmt.Errorf("%s of %s: want //fairlock:promise or //fairlock:fault, and a name: %s", f.Name.Name, dir, c.Text)
 		}
 		r := rows[kind][name]
 		if r == nil {
@@ -110,8 +103,7 @@ func collect(rows map[string]map[string]*row, f *ast.FuncDecl, dir string) error
 			rows[kind][name] = r
 		}
 		if outcome != "" && r.outcome != "" && outcome != r.outcome {
-			return fmt.Errorf("%s of %s: the outcome of %q is given twice: %q and %q", f.Name.Name, dir, name, r.outcome,
-				outcome)
+			return fmt.Errorf("%s of %s: %q has two outcomes: %q and %q", f.Name.Name, dir, name, r.outcome, outcome)
 		}
 		if outcome != "" {
 			r.outcome = outcome
@@ -125,13 +117,13 @@ func collect(rows map[string]map[string]*row, f *ast.FuncDecl, dir string) error
 	return nil
 }
 
-// table returns the rows of a table in Markdown, by name.
-func table(rows map[string]*row) string {
+// list returns the rows of a kind, by name.
+func list(kind string, rows map[string]*row) string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
 		r := rows[name]
 		slices.Sort(r.tests)
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, r.outcome, strings.Join(slices.Compact(r.tests), ", "))
+		fmt.Fprintf(&b, "\n%s %s: %s\n\t%s\n", kind, name, r.outcome, strings.Join(slices.Compact(r.tests), ", "))
 	}
 	return b.String()
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/fairlock/fairlock-go/lab/promises"
 )
 
-var write = flag.Bool("write", false, "write docs/promises.md")
+var write = flag.Bool("write", false, "write tests.txt")
 
-// docs/promises.md is what the tests say: go test ./lab/promises -write.
-func TestGenerate_DocumentIsUpToDate(t *testing.T) {
-	const name = "../../docs/promises.md"
+// tests.txt agrees with the tests. To write it: go test ./lab/promises -write.
+func TestGenerate_ListIsUpToDate(t *testing.T) {
+	const name = "tests.txt"
 	want, err := promises.Generate(os.DirFS("../.."))
 	require.NoError(t, err)
 	if *write {
@@ -33,11 +33,11 @@ func TestGenerate(t *testing.T) {
 	}
 	text, err := promises.Generate(tree("//fairlock:promise Order: it is kept\n//fairlock:fault Crash: nothing happens\n"))
 	require.NoError(t, err)
-	assert.Contains(t, string(text), "\n| Order | it is kept | TestX (lua) |\n")
-	assert.Contains(t, string(text), "\n| Crash | nothing happens | TestX (lua) |\n")
+	assert.Contains(t, string(text), "\npromise Order: it is kept\n\tTestX (lua)\n")
+	assert.Contains(t, string(text), "\nfault Crash: nothing happens\n\tTestX (lua)\n")
 	for directives, want := range map[string]string{
 		"//fairlock:promise Order\n":                                 `promise "Order" has no outcome; its tests: [TestX (lua)]`,
-		"//fairlock:promise Order: a\n//fairlock:promise Order: b\n": `the outcome of "Order" is given twice: "a" and "b"`,
+		"//fairlock:promise Order: a\n//fairlock:promise Order: b\n": `"Order" has two outcomes: "a" and "b"`,
 		"//fairlock:promises Order: a\n":                             "want //fairlock:promise or //fairlock:fault, and a name",
 		"//fairlock:fault\n":                                         "want //fairlock:promise or //fairlock:fault, and a name",
 	} {

@@ -1,4 +1,4 @@
-// Command record writes the table of docs/track-record.md from what make states, make sim, make chaos and make mutants
+// Command record writes the table of docs/promises.md from what make states, make sim, make chaos and make mutants
 // print, which it reads from its standard input.
 package main
 
@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	page  = "docs/track-record.md"
+	page  = "docs/promises.md"
 	begin = "<!-- written by make record -->\n"
 	end   = "<!-- end -->\n"
 )

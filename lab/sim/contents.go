@@ -7,9 +7,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
+
 	"github.com/alicebob/miniredis/v2/server"
 
-	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/internal/tools/rules"
 	"github.com/fairlock/fairlock-go/token"
@@ -124,7 +125,7 @@ func (o *observer) run(peer *server.Peer, l *observed, s step, request []string)
 		wrong = append(wrong, "it may not fail")
 	}
 	told := time.Duration(rules.Numbers(s.args[0])[0]) * time.Millisecond
-	admin := told == script.DefaultFenceTTL && slices.Contains([]string{"inspect", "force_release", "resize", "heartbeat"}, did.Verb)
+	admin := told == bounds.DefaultFenceTTL && slices.Contains([]string{"inspect", "force_release", "resize", "heartbeat"}, did.Verb)
 	if told != fenceTTL && told != otherFenceTTL && !admin {
 		wrong = append(wrong, "no client has that FenceTTL")
 	}

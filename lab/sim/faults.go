@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
+
 	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
@@ -188,7 +190,7 @@ var faults = []*fault{
 	}},
 	{"key lost", func(w *world, random *rand.Rand) {
 		i := random.IntN(len(w.targets))
-		l, all := w.observer.locks[i], script.KeysOf(w.targets[i].kind, script.DefaultNamespace, w.targets[i].name)
+		l, all := w.observer.locks[i], script.KeysOf(w.targets[i].kind, bounds.DefaultNamespace, w.targets[i].name)
 		key := all[random.IntN(len(all))]
 		w.occurred("the key %s is lost", key.Name)
 		w.observer.evict(l, key)
@@ -464,7 +466,7 @@ func (w *world) stray(t target) {
 
 // lock is a lock as an operator has it.
 func (w *world) lock(t target) script.Lock {
-	l, _ := script.Of(dispatch.NewDirect(w.admin), t.kind, script.DefaultNamespace, t.name)
+	l, _ := script.Of(dispatch.NewDirect(w.admin), t.kind, bounds.DefaultNamespace, t.name)
 	return l.WithFenceTTL(fenceTTL)
 }
 

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
+
 	"github.com/alicebob/miniredis/v2/server"
 
 	"github.com/fairlock/fairlock-go/internal/script"
@@ -87,7 +89,7 @@ func observe(w *world) *observer {
 	for _, t := range w.targets {
 		l := &observed{name: t.name, keys: map[string]string{}, seen: map[string]int64{}, forgotten: map[string]int64{},
 			permits: max(t.permits, t.others, 1)}
-		for _, key := range script.KeysOf(t.kind, script.DefaultNamespace, t.name) {
+		for _, key := range script.KeysOf(t.kind, bounds.DefaultNamespace, t.name) {
 			l.keys[key.Part] = key.Name
 		}
 		o.locks = append(o.locks, l)

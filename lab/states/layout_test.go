@@ -15,7 +15,7 @@ import (
 )
 
 // frozen are changes of what is in Redis, or of what all clients have to do alike: another release cannot make them
-// without a new layout (docs/upgrading.md).
+// without a new layout (docs/operating.md, Upgrading).
 var frozen = []struct {
 	name     string
 	old, new string

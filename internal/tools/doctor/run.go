@@ -47,7 +47,7 @@ var checks = []check{
 		"SLOWLOG GET 10"},
 	{"keys", (*server).keys, "delete them if their locks are not in use; give locks a namespace of their own", ""},
 	{"layout", (*server).layout,
-		"run versions with one layout in a namespace; docs/upgrading.md has the steps from one to the next", ""},
+		"run versions with one layout in a namespace; docs/operating.md, Upgrading, has the steps", ""},
 }
 
 // Checks are the names of all checks, in order.

@@ -7,9 +7,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
+
 	"github.com/HdrHistogram/hdrhistogram-go"
 
-	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/tools/workload"
 )
 
@@ -76,7 +77,7 @@ func (w *Workload) measure(ctx context.Context, round int, length time.Duration)
 
 // stalled is how long the operations under way may take when a slice is over: until a lock whose holder has crashed is
 // free again. If they take longer, Redis does not serve the queue any more.
-const stalled = fairlock.DefaultTTL + fairlock.DefaultWaiterTTL
+const stalled = bounds.DefaultTTL + bounds.DefaultWaiterTTL
 
 // measure runs a side for one slice. An operation counts if it ends within the slice. The end of ctx ends the slice.
 func (s *Side) measure(ctx context.Context, length time.Duration) error {
