@@ -61,7 +61,11 @@ func TestLease_PrintedRedacted(t *testing.T) {
 		secret := text[len(text)-12:]
 		var log logged
 		log.logger().Info("x", "lease", lease)
-		printed := log.lines[0]
+		log.logger().Info("x", "lease", *lease)
+		for _, line := range log.lines {
+			assert.Contains(t, line, fmt.Sprintf("lease.lock=x lease.fence=%d lease.client=%s", lease.Fence(), lease.Token().Client()))
+		}
+		printed := log.lines[0] + log.lines[1]
 		for _, verb := range []string{"%s", "%q", "%v", "%+v", "%#v", "%d", "%t"} {
 			printed += fmt.Sprintf(verb, lease) + fmt.Sprintf(verb, *lease) + fmt.Sprintf(verb,
 				struct{ l *fairlock.Lease }{lease})

@@ -34,34 +34,9 @@ func (c *Calls) WithTimeoutCause(parent context.Context, d time.Duration, late e
 	}
 }
 
-// Limits of calls that Redis does not serve. They are the library's own: go-redis reports the same outage after 0.1 to
-// 36.5 s, by its version and by the kind of its client.
-const (
-	RequestLimit = 3 * time.Second // of calls that wait for Redis, but never for the lock
-	// of calls that wait for the lock, while no server has answered the client: the address may be wrong
-	silenceLimit = 10 * time.Second
-)
-
-// Limited returns a copy of parent that ends with Unreachable when Redis has not served a call for too long. A call
-// that waits for the lock may wait while servers answer; any other has three seconds. The caller calls cancel.
-func (c *Calls) Limited(parent context.Context, waits bool) (ctx context.Context, cancel func()) {
-	if !waits {
-		return c.WithTimeoutCause(parent, RequestLimit, errs.Unreachable)
-	}
-	if c.Answered() {
-		return parent, func() {}
-	}
-	ctx, end := context.WithCancelCause(parent)
-	timer := c.clock.AfterFunc(silenceLimit, func() {
-		if !c.Answered() {
-			end(errs.StoppedBy(errs.Unreachable))
-		}
-	})
-	return ctx, func() {
-		timer.Stop()
-		end(nil)
-	}
-}
+// RequestLimit is for how long a call that never waits for the lock tries to reach Redis. It is the library's own:
+// go-redis reports the same outage after 0.1 to 36.5 s, by its version and by the kind of its client.
+const RequestLimit = 3 * time.Second
 
 // Persist calls f, which sends a request for the lock with that name, until it succeeds, fails in a way that another
 // attempt cannot cure, or ctx or the client ends. In the last case the error is a Tried. While the request is refused,
@@ -119,7 +94,7 @@ func (c *Calls) attempt(ctx context.Context, f func() error, again func(error) b
 // Briefly is Persist for a call that waits for Redis, but never for the lock: for three seconds. A refusal is returned
 // at once, because whoever calls has neither ticket nor lease.
 func (c *Calls) Briefly(ctx context.Context, f func(context.Context) error) error {
-	ctx, cancel := c.Limited(ctx, false)
+	ctx, cancel := c.WithTimeoutCause(ctx, RequestLimit, errs.Unreachable)
 	defer cancel()
 	return c.attempt(ctx, func() error { return f(ctx) }, Passes)
 }
