@@ -33,7 +33,7 @@ func allKeys(namespace, name string) map[string][]string {
 
 // The names of the keys are part of the layout, as docs/protocol.md has it.
 func TestKeys_Names(t *testing.T) {
-	permits := []string{"number", "permits", "holders", "queue", "resized", "heartbeats", "tombstones"}
+	permits := []string{"number", "permits", "holders", "queue", "heartbeats", "resized", "tombstones"}
 	for kind, want := range map[string]struct {
 		infix string
 		parts []string
@@ -41,7 +41,7 @@ func TestKeys_Names(t *testing.T) {
 		"mutex":     {"", []string{"number", "lock", "queue", "heartbeats", "tombstones"}},
 		"semaphore": {"sem:", permits},
 		"rwmutex":   {"rw:", permits},
-		"keyed": {"key:", []string{"number", "permits", "holders", "queue", "resized", "heartbeats", "lines", "turns",
+		"keyed": {"key:", []string{"number", "permits", "holders", "queue", "heartbeats", "lines", "turns", "resized",
 			"tombstones"}},
 	} {
 		keys := script.KeysOf(kind, "ns", "a{")

@@ -227,6 +227,11 @@ func fields(text string) (n []int64) {
 	return n
 }
 
+// numberOf is the text of the number. The number of permits that a resize has set, 0 if none has, is its last part.
+func numberOf(last, clock, at, size int64) string {
+	return strings.TrimSuffix(fmt.Sprintf("2 %d %d %d %d", last, clock, at, size), " 0")
+}
+
 // endOfText is where the text of a script's error ends.
 var endOfText = regexp.MustCompile(` script: `)
 
@@ -302,8 +307,7 @@ func (m *machine) pass(d time.Duration, queue bool) {
 	m.t.Helper()
 	if text := m.rdb.Get(ctx, m.keys["number"]).Val(); text != "" && queue {
 		n := fields(text)
-		m.do(m.t, "SET", m.keys["number"], fmt.Sprint("2 ", n[1], " ", n[2]+d.Microseconds(), " ", n[3]+d.Microseconds()),
-			"KEEPTTL")
+		m.do(m.t, "SET", m.keys["number"], numberOf(n[1], n[2]+d.Microseconds(), n[3]+d.Microseconds(), n[4]), "KEEPTTL")
 	}
 	for _, key := range m.keys {
 		if left := m.rdb.PTTL(ctx, key).Val(); left >= 0 {
@@ -320,7 +324,7 @@ func (m *machine) lose() { m.rdb.Del(ctx, slices.Collect(maps.Values(m.keys))...
 func (m *machine) setNumber(to uint64) {
 	m.t.Helper()
 	n := fields(m.rdb.Get(ctx, m.keys["number"]).Val())
-	m.do(m.t, "SET", m.keys["number"], fmt.Sprint("2 ", to, " ", n[2], " ", n[3]), "PX", day.Milliseconds())
+	m.do(m.t, "SET", m.keys["number"], numberOf(int64(to), n[2], n[3], n[4]), "PX", day.Milliseconds())
 }
 
 var (
