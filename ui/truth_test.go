@@ -64,7 +64,7 @@ func TestHandler_Rights(t *testing.T) {
 	require.Contains(t, text(list), "complete. in use 3 with waiters 1 oldest wait ")
 	require.Contains(t, text(list), "missed renewals 0 server ")
 	require.Contains(t, text(lock), "One waits, for ")
-	require.NotContains(t, list+lock, "This page cannot see all")
+	require.NotContains(t, list+lock, "This page cannot read everything")
 
 	blind := 0
 	lacking := [][]string{{"-eval_ro", "-evalsha_ro", "-eval", "-evalsha"}}
@@ -88,8 +88,8 @@ func TestHandler_Rights(t *testing.T) {
 			lacks := `read: this user lacks \+(` + strings.ReplaceAll(strings.Join(without, "|"), "-", "") + `)\.`
 			require.Regexp(t, `(none of 3 locks could be|1 of 3 locks could not be) `+lacks, shown)
 			require.Regexp(t, `in use (\?|2 or more) with waiters \? oldest wait \? missed renewals \? server rights`, shown)
-			require.Contains(t, shown, "This page cannot see all : the user lacks "+strings.Replace(without[0], "-", "+", 1))
-			require.Contains(t, shown, "the user of Redis with which this page logs in.")
+			require.Contains(t, shown, "This page cannot read everything : the user lacks "+strings.Replace(without[0], "-", "+", 1))
+			require.Contains(t, shown, "the user of Redis that the page logs in as.")
 			require.Contains(t, shown, "m0 mutex unreadable ? ? ? ? ?")
 			require.NotContains(t, shown, "The server has")
 			require.Regexp(t, "This lock cannot be "+lacks, text(lock))
@@ -131,7 +131,7 @@ func TestHandler_WrongNames(t *testing.T) {
 			shown := text(s.get("/lock?kind=" + name))
 			require.NotContains(t, strings.ToLower(shown), "did you mean")
 			require.NotContains(t, shown, "namespaces")
-			require.Equal(t, name == "mutex&name=zzz", strings.Contains(shown, "No lock in use has a name like it."))
+			require.Equal(t, name == "mutex&name=zzz", strings.Contains(shown, "No lock in use has a similar name."))
 		}
 		require.Contains(t, s.get("/lock?kind=mutex&name=zzz"), `<p class="verdict ">Free, and not used lately`, "not green")
 		require.NoError(t, s.redis.Mutex("invoices:export").TakeAs("web-1").Unlock(t.Context()))
@@ -202,7 +202,7 @@ func TestHandler_Expired(t *testing.T) {
 		page := s.get("/")
 		require.Equal(t, []string{"lock?kind=mutex&name=alive", "lock?kind=mutex&name=dead"}, links(page, "lock"))
 		require.Contains(t, text(page), "in use 1 with waiters 1 oldest wait 999ms")
-		require.Contains(t, text(page), "dead mutex free nobody 0 (300 expired) –")
+		require.Contains(t, text(page), "dead mutex free none 0 (300 expired) –")
 		shown := text(s.get("/lock?kind=mutex&name=dead"))
 		require.Contains(t, shown, "300 expired, dropped by the next requests.")
 		require.Contains(t, shown, "waiting 0")
@@ -268,7 +268,7 @@ func TestHandler_Election(t *testing.T) {
 		require.Regexp(t, `leader mutex leads node-0 1m3s \S+ ago, every 3.3s 0 \(2 candidates\) –`, text(page))
 		shown := text(s.get("/lock?kind=mutex&name=leader"))
 		require.Contains(t, shown, "node-0 leads. Its lease was renewed ")
-		require.Contains(t, shown, "2 candidates: as long as the leader lives, they wait.")
+		require.Contains(t, shown, "2 candidates: waiting for as long as the leader lives.")
 		require.Contains(t, shown, "1 node-1 1m2s candidate, alive")
 		cancel()
 		for range 3 {
@@ -334,10 +334,10 @@ func TestHandler_MoreHoldersThanListed(t *testing.T) {
 		require.Contains(t, shown, "missed renewals 0, 1 unknown")
 		require.Regexp(t, `crowd semaphore 1001 of 2000 1001 of 2000 web-0 and others ≥\S+ \? 0 –`, shown)
 		shown = text(s.get("/?q=web-1&kind=semaphore"))
-		require.Contains(t, shown, "1 lock more may have such a holder: of each lock, 1000 holders are searched.")
+		require.Contains(t, shown, "1 lock more may have such a holder: only 1000 holders of each lock are searched.")
 		require.NotContains(t, text(s.get("/?q=web-1&kind=mutex")), "holders are searched")
 		require.Contains(t, text(s.get("/lock?kind=semaphore&name=crowd")),
-			"1001 of 2000 permits held. Whether all are alive is not known.")
+			"1001 of 2000 permits held. It is unknown whether all are alive.")
 	})
 }
 

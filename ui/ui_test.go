@@ -150,7 +150,7 @@ func links(page, to string) (targets []string) {
 func TestHandler_List(t *testing.T) {
 	t.Parallel()
 	visit(t, ui.Options{}, func(t *testing.T, s *site) {
-		require.Contains(t, text(s.get("/")), "No locks in this namespace, nor in another.")
+		require.Contains(t, text(s.get("/")), "No locks in this namespace or in any other.")
 		s.redis.Mutex("calm").HoldAs("web-1")
 		s.redis.Semaphore("api", 5).HoldPermitsAs("web-2", 3)
 		s.redis.RWMutex("report").ReadAs("web-3")
@@ -244,7 +244,7 @@ func TestHandler_Lock(t *testing.T) {
 		s.redis.Mutex("crashed").CrashHolding("web-4", 10*time.Second)
 		time.Sleep(8 * time.Second)
 		shows("mutex", "crashed", "web-4 has missed",
-			"it has crashed, hangs, or cannot reach Redis. Its lease ends in 1s; then the lock passes on.")
+			"it has crashed, hangs, or cannot reach Redis. Its lease ends in 1s; then the lock is free for the next waiter.")
 
 		client := s.redis.Client(fairlock.Config{Name: "cron-1"})
 		held, err := client.Mutex("hourly", fairlock.WithMinHold(time.Minute)).Lock(t.Context())
@@ -286,10 +286,10 @@ func TestHandler_Lock(t *testing.T) {
 				_ = lease.Unlock(context.WithoutCancel(t.Context()))
 			}
 		}()
-		shows("rwmutex", "report", "Held by 2 readers.", "The first waiter is a writer, for whom the readers have to finish",
+		shows("rwmutex", "report", "Held by 2 readers.", "The first waiter is a writer and waits for the readers to finish",
 			"web-7 read", "cron-1 write")
 		require.NoError(t, s.redis.Miniredis.Set(script.KeysOf("mutex", "fairlock", "theirs").Part("lock"), "a secret"))
-		shows("mutex", "theirs", "Held for ever by (not fairlock's)")
+		shows("mutex", "theirs", "Held forever by (not fairlock's)")
 
 		for _, bad := range []string{"", "?kind=mutex", "?kind=x&name=y", "?kind=mutex&name=" + strings.Repeat("x", 1025)} {
 			require.Equal(t, http.StatusBadRequest, s.send(http.MethodGet, "/lock"+bad, "").Code, bad)

@@ -58,7 +58,7 @@ func TestLook_LocksInUse(t *testing.T) {
 	require.Regexp(t, "^"+f.header()+"\nx: free, not used lately\n(  [^\n]+\n)?$",
 		f.done("status", "x"))
 	require.Equal(t, "[]\n", f.done("status", "x", "--json"))
-	require.Regexp(t, "^"+f.header()+"\nno locks in this namespace(, nor in another|; namespaces with locks: .*)\n$",
+	require.Regexp(t, "^"+f.header()+"\nno locks in this namespace( or in any other|; namespaces with locks: .*)\n$",
 		f.done("list"))
 	c := f.client("web-1")
 	lease := f.hold(c.Mutex("x").Lock)
@@ -70,7 +70,7 @@ func TestLook_LocksInUse(t *testing.T) {
 
 	require.Regexp(t, `(?s)^`+f.header()+
 		`\nmutex x: held, 2 waiting\n.*  granted [0-9.]+m?s ago, every 20m0s  .*Z\n.*\n  1. web-2:....…  .*\n  2. web-3:....…  [^\n]*\n\n`+
-		`semaphore x: 2 of 5 permits held, nobody waits\n`, f.done("status", "x"))
+		`semaphore x: 2 of 5 permits held, no waiters\n`, f.done("status", "x"))
 	require.Contains(t, f.done("status", "x", "--kind", "semaphore"), "\n\nsemaphore x: 2 of")
 	text := f.done("status", "x", "--json")
 	all := decode[[]seen](t, text)
@@ -174,7 +174,7 @@ func TestWatch_WritesALineForEachChange(t *testing.T) {
 	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", `exec "$0" watch x y --interval 100ms 2>&1`, program}
 	lines := f.start(cmd)
 	line := func() (text string) { // the next that does not say that Redis has yet to answer
-		for text = lines.expect("\n"); text == "fairlock: no answer yet; trying on"; text = lines.expect("\n") {
+		for text = lines.expect("\n"); text == "fairlock: no answer yet; retrying"; text = lines.expect("\n") {
 		}
 		return text
 	}
@@ -184,7 +184,7 @@ func TestWatch_WritesALineForEachChange(t *testing.T) {
 	objects := f.start(f.command("watch", "--interval", "100ms", "--json", "--kind", "mutex"))
 	object := func() seen { return decode[seen](t, objects.expect("\n")) }
 	lease := f.hold(m.Lock)
-	require.Regexp(t, fmt.Sprintf(`%smutex x: held, nobody waits; holders: web-1 \(fence %d\)$`, stamp, lease.Fence()),
+	require.Regexp(t, fmt.Sprintf(`%smutex x: held, no waiters; holders: web-1 \(fence %d\)$`, stamp, lease.Fence()),
 		line())
 	l := object()
 	require.Equal(t, []any{"x", true, 0}, []any{l.Name, l.Held, l.Waiting})
@@ -193,11 +193,11 @@ func TestWatch_WritesALineForEachChange(t *testing.T) {
 	require.Equal(t, 1, object().Waiting)
 
 	link.Cut()
-	require.Regexp(t, `^fairlock: [^\n]+$`, lines.expect("; trying on\n"))
+	require.Regexp(t, `^fairlock: [^\n]+$`, lines.expect("; retrying\n"))
 	time.Sleep(time.Second / 2) // it looks again, of which nothing tells, and does not repeat that
 	require.NoError(t, lease.Unlock(t.Context()))
 	link.Mend()
-	require.Regexp(t, `mutex x: held, nobody waits; holders: web-1 \(fence \d+\)$`, line())
+	require.Regexp(t, `mutex x: held, no waiters; holders: web-1 \(fence \d+\)$`, line())
 	require.Greater(t, *object().Fence, lease.Fence())
 	lines.signal(syscall.SIGINT)
 	require.Zero(t, lines.wait().code)
@@ -208,10 +208,10 @@ func TestWatch_WritesALineForEachChange(t *testing.T) {
 func TestResize(t *testing.T) {
 	f := newFixture(t)
 	require.Equal(t,
-		"semaphore x has 2 permits from now on; nobody has used it lately: if the name is wrong, --reset ends that\n",
+		"semaphore x has 2 permits from now on; it was not used lately: if the name is wrong, undo this by --reset\n",
 		f.done("resize", "x", "--permits", "2"))
 	for _, args := range [][]string{{"status", "x"}, {"status", "x", "--kind", "semaphore"}} {
-		require.Regexp(t, "^"+f.header()+"\nsemaphore x: 0 of 2 permits held, set by resize, nobody uses it\n$",
+		require.Regexp(t, "^"+f.header()+"\nsemaphore x: 0 of 2 permits held, set by resize, not in use\n$",
 			f.done(args...))
 	}
 	require.Regexp(t, `\nx +semaphore +0/2 +– +– +– +– +0 +–\n$`, f.done("list"))
@@ -232,9 +232,9 @@ func TestResize(t *testing.T) {
 	for _, lease := range []*fairlock.Lease{held, <-granted} {
 		require.NoError(t, lease.Unlock(t.Context()))
 	}
-	require.Equal(t, "semaphore x has as many permits as each user brings from now on; nobody uses it now\n",
+	require.Equal(t, "semaphore x has the number of permits that each client uses from now on; it is not in use\n",
 		f.done("resize", "x", "--reset"))
-	require.Equal(t, "semaphore x has 2 permits from now on; nobody uses it now\n",
+	require.Equal(t, "semaphore x has 2 permits from now on; it is not in use\n",
 		f.done("resize", "x", "--permits", "2"))
 	f.done("resize", "x", "--reset")
 	require.Contains(t, f.done("list"), "no locks in use")
@@ -263,14 +263,14 @@ func TestRelease(t *testing.T) {
 	raised := f.state(m).Fence
 	require.Equal(t, raised, second.Fence())
 	require.Equal(t, fmt.Sprintf(
-		"mutex \"x y\" was taken from second (fence %d); nobody has it now; its last fencing number is %d\n",
+		"mutex \"x y\" was taken from second (fence %d); it is free now; its last fencing number is %d\n",
 		second.Fence(), raised), shown)
 	require.Equal(t, "mutex \"x y\" is not held; nothing was done\n", release("x y"))
 	require.Equal(t, raised, f.state(m).Fence)
 
 	rdb, key := f.server.Client(), script.KeysOf("mutex", f.namespace, "x").Part("lock")
 	require.NoError(t, rdb.Set(t.Context(), key, "by hand", 0).Err())
-	require.Contains(t, release("x"), "mutex x was taken from (not fairlock's) (fence 0); nobody has it now")
+	require.Contains(t, release("x"), "mutex x was taken from (not fairlock's) (fence 0); it is free now")
 	require.NoError(t, rdb.LPush(t.Context(), key, "a list").Err())
 	refused(t, f.call("release", "x", "--force"), exitUnreachable, strings.TrimSuffix(key, "lock"))
 
@@ -315,7 +315,7 @@ func TestRelease_ServesTheWholeQueue(t *testing.T) {
 	for range readers {
 		require.NoError(t, <-granted)
 	}
-	require.Contains(t, f.done("release", "x", "--kind", "rwmutex", "--force"), "nobody has it now")
+	require.Contains(t, f.done("release", "x", "--kind", "rwmutex", "--force"), "it is free now")
 }
 
 // examine calls fairlock doctor, and expects an exit code and checks with that result.
@@ -383,7 +383,7 @@ func TestConnection_Misconf(t *testing.T) {
 		_ = rdb.BgSave(t.Context()).Err()
 		return strings.HasPrefix(fmt.Sprint(rdb.Ping(t.Context()).Err()), "MISCONF")
 	})
-	require.Contains(t, f.done("status", "x"), "mutex x: held, nobody waits")
+	require.Contains(t, f.done("status", "x"), "mutex x: held, no waiters")
 	require.Contains(t, f.done("list"), "web-1")
 	began := time.Now()
 	r := f.call("run", "y", "--wait", "1s", "--", "true")
@@ -425,7 +425,7 @@ func TestLook_WrongNames(t *testing.T) {
 	doctor := f.call(append(elsewhere, "doctor")...).out
 	require.Regexp(t, `\n  warning    keys           `+wrong+`\n +-> if there should be some, `, doctor)
 	empty := f.at("unix://" + redistest.Start(t).Addr())
-	require.Contains(t, empty.done("list"), "\nno locks in this namespace, nor in another\n")
+	require.Contains(t, empty.done("list"), "\nno locks in this namespace or in any other\n")
 	require.NotContains(t, empty.call("doctor").out, "    keys  ")
 
 	for _, name := range []string{"invoice:export", "invoices:export ", "Invoices:export", "invoices", "export"} {
@@ -437,7 +437,7 @@ func TestLook_WrongNames(t *testing.T) {
 	for _, name := range []string{"invoices:export", "gpu", "zzz"} {
 		require.NotContains(t, f.done("status", name), "did you mean")
 	}
-	require.Contains(t, f.done("status", "zzz"), "\n  no lock in use has a name like it\n")
+	require.Contains(t, f.done("status", "zzz"), "\n  no lock in use has a similar name\n")
 	require.Equal(t, result{out: "[]\n"}, f.call("status", "invoice:export", "--json"))
 	other := f.apart()
 	f.hold(other.client("web-1").Mutex("zzz").Lock)
@@ -464,7 +464,7 @@ func TestLook_WrongNames(t *testing.T) {
 
 	blind := f.at(login(t, f.server, "blind", "~* +@all -scan"))
 	require.Contains(t, blind.done("status", "shop"),
-		"free, not used lately\n  names like it could not be searched: this user lacks +scan; fairlock doctor --for look names all that it lacks\n")
+		"free, not used lately\n  similar names could not be searched: this user lacks +scan; fairlock doctor --for look names all that it lacks\n")
 	require.Contains(t, blind.done("status", "gpu", "--kind", "keyed"), "\n  did you mean semaphore gpu?\n",
 		"that needs no search")
 }
@@ -797,13 +797,13 @@ func TestRelease_OneHolderOfTheRightKind(t *testing.T) {
 	f := newFixture(t)
 	c := f.client("api")
 	one, two := f.hold(permits(c.Semaphore("x", 4))), f.hold(permits(c.Semaphore("x", 4)))
-	refused(t, f.call("release", "x", "--force"), exitUsage, "mutex x is not held, semaphore x is: say --kind semaphore")
+	refused(t, f.call("release", "x", "--force"), exitUsage, "mutex x is not held, semaphore x is: use --kind semaphore")
 	refused(t, f.call("release", "x", "--kind", "rwmutex", "--force"), exitUsage,
-		"rwmutex x is not held, semaphore x is: say --kind semaphore")
+		"rwmutex x is not held, semaphore x is: use --kind semaphore")
 	refused(t, f.call("release", "free", "--force", "--fence", "5"), exitFailure, "mutex free has no holder with fence 5")
 	refused(t, f.attempt("x --kind semaphore --permits 4 --try"), exitBusy, " and 1 other\n")
 	require.NoError(t, f.server.Client().Set(t.Context(), f.namespace+":{other}:lock", "x", time.Minute).Err())
-	refused(t, f.attempt("other --try"), exitBusy, "other is busy, held by a key that is not fairlock's\n")
+	refused(t, f.attempt("other --try"), exitBusy, "other is busy, held by a key of another program\n")
 	words := []string{"release", "x", "--kind", "semaphore", "--force", "--fence"}
 	refused(t, f.call(append(words, "1")...), exitFailure, "semaphore x has no holder with fence 1")
 	shown := f.done(append(words, fmt.Sprint(two.Fence()))...)
@@ -828,7 +828,7 @@ func TestConnection_WrongServer(t *testing.T) {
 	on := f.at("unix://" + replica.Addr())
 	for _, words := range []string{"status x", "list", "watch x --plain"} {
 		refused(t, on.call(strings.Fields(words)...), exitUnreachable, replica.Addr()+
-			" is a replica, and may be behind: name the primary, or say --allow-replica")
+			" is a replica, and may be behind: name the primary, or use --allow-replica")
 	}
 	for _, words := range []string{"release x --force", "run x --try -- true", "bench", "demo --redis " + on.url} {
 		refused(t, on.call(strings.Fields(words)...), exitUnreachable, replica.Addr()+" is a replica: name the primary\n")
@@ -953,7 +953,7 @@ func TestDoctor_Rights(t *testing.T) {
 	}
 	for name, purpose := range map[string]string{"fairlock": "use", "fairlock-look": "look",
 		"fairlock-operate": "operate"} {
-		require.Regexp(t, `\n0 problems, .* of 15 unchecked; this user may not see the rest, an admin's may\n`,
+		require.Regexp(t, `\n0 problems, .* of 15 unchecked; this user may not read the others, an admin's may\n`,
 			user[name].done("doctor", "--for", purpose),
 			"which does not sound as if all were well")
 	}
@@ -1017,7 +1017,7 @@ func TestDoctor_Rights(t *testing.T) {
 	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", `exec "$0" watch --interval 100ms 2>&1`, program}
 	w := user["fairlock-look"].start(cmd)
 	w.expect("\n")
-	require.Regexp(t, `^fairlock: this user lacks \+scan; trying on$`, w.expect("\n"))
+	require.Regexp(t, `^fairlock: this user lacks \+scan; retrying$`, w.expect("\n"))
 	searches := func() string { return redistest.Info(t, rdb, "commandstats", "cmdstat_scan") }
 	before := searches()
 	f.until("it has searched again", func() bool { return searches() != before })

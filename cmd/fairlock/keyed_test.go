@@ -42,6 +42,6 @@ func TestKeyed(t *testing.T) {
 	})
 	require.Equal(t, "keyed x has 3 permits from now on; 2 held, 1 waiting\n",
 		f.done("resize", "x", "--kind", "keyed", "--permits", "3"))
-	require.Equal(t, "keyed x has as many permits as each user brings from now on; 2 held, 1 waiting\n",
+	require.Equal(t, "keyed x has the number of permits that each client uses from now on; 2 held, 1 waiting\n",
 		f.done("resize", "x", "--kind", "keyed", "--reset"))
 }

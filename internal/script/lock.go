@@ -88,7 +88,7 @@ type Why string
 const (
 	WhyLock Why = "lock" // Busy: less is free than it asks for. Full: MaxWaiters
 	WhyKey  Why = "key"  // Busy: its key is at its limit. Full: MaxLine
-	WhyTurn Why = "turn" // Busy: others come first
+	WhyTurn Why = "turn" // Busy: others wait for it
 )
 
 // Reply answers a Request.

@@ -76,7 +76,7 @@ func changelog(tree, version string) error {
 	return nil
 }
 
-// copyTree copies what is, or would be, in the repository, with changes that are not committed.
+// copyTree copies what is, or would be, in the repository, with uncommitted changes.
 func copyTree(ctx context.Context, tree, to string) error {
 	names, err := output(ctx, tree, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	if err != nil {

@@ -60,7 +60,7 @@ func (s *Server) NoLocks(namespaces []string, err error) string {
 	case slices.Contains(namespaces, s.Namespace), len(namespaces) == 0 && err != nil:
 		return ""
 	case len(namespaces) == 0:
-		return text + ", nor in another"
+		return text + " or in any other"
 	case err != nil:
 		text = "no locks were found in this namespace"
 	}
@@ -110,7 +110,7 @@ func (l Lock) Meant(used []ID) (meant []ID) {
 }
 
 // NotSearched says why Meant may miss names.
-func NotSearched(err error) string { return "names like it could not be searched: " + Cause(err) }
+func NotSearched(err error) string { return "similar names could not be searched: " + Cause(err) }
 
 // mostAlike are those whose names are at least so much like a name, the most alike first.
 func mostAlike[T any](name string, least float64, all []T, nameOf func(T) string) (some []T) {

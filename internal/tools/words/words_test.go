@@ -167,7 +167,7 @@ func TestWords_EachHasAState(t *testing.T) {
 			"noneMissed": {"pool", "limits"}, "atLeast": {"many"},
 			"neverEnds": {"theirs"}, "next": nil, "atLimit": {"gpu", "limits"}, "atLimits": {"limits"}, "full": {"gpu",
 				"limits"}, "limitsInUse": {"gpu", "limits"}, "notUsed": {"unused", "GPU"}, "setByResize": {"resized"},
-			"nobodyUses": {"resized"}, "nobodyWaits": nil, "grantedNext": {"queue"}, "DidYouMean": {"GPU"},
+			"notInUse": {"resized"}, "noWaiters": nil, "grantedNext": {"queue"}, "DidYouMean": {"GPU"},
 			"LastNumber": {"lately", "dead"},
 		}
 		for name, word := range all(t) {
@@ -302,7 +302,7 @@ func TestSummary_ChangesOnlyWithTheLock(t *testing.T) {
 		}
 		last := m.Semaphore("x", 8).HoldAs("web-2")
 		m.Semaphore("x", 2).CrashQueued("web-3", time.Second) // that of an expired waiter does not count
-		const later = "3 of 8 permits held, other clients use a limit of 5, nobody waits, 1 expired"
+		const later = "3 of 8 permits held, other clients use a limit of 5, no waiters, 1 expired"
 		for time.Sleep(2 * time.Second); read().At.Second() < 40; time.Sleep(300 * time.Millisecond) {
 			l := read()
 			require.Equal(t, later, words.Summary(l))
@@ -371,9 +371,9 @@ func TestCrossing(t *testing.T) {
 		says(fairlock.KindMutex, "a", "")
 		m.RWMutex("b").CrashQueued("web-1", time.Hour)
 		says(fairlock.KindMutex, "a", "web-1 holds it and waits for rwmutex b; web-2 holds that and waits for mutex a. "+
-			"If one task of each does both, neither goes on: a deadlock.")
+			"If one task of each does both, that is a deadlock.")
 		says(fairlock.KindRWMutex, "b", "web-2 holds it and waits for mutex a; web-1 holds that and waits for rwmutex b. "+
-			"If one task of each does both, neither goes on: a deadlock.")
+			"If one task of each does both, that is a deadlock.")
 
 		m.Semaphore("c", 2).HoldAs("web-4")
 		m.Semaphore("c", 2).HoldAs("web-6")
@@ -417,10 +417,10 @@ func TestOfAll(t *testing.T) {
 		{[]admin.Holder{holder(time.Hour, 1), holder(time.Minute, 2)}, 0, "1h0m", "missed by 2 of 2",
 			"All have missed renewals"},
 		{[]admin.Holder{holder(time.Hour, 1), unknown}, 0, "1h0m", "missed by ≥1", "One has missed renewals"},
-		{[]admin.Holder{holder(time.Hour, 0), unknown}, 0, "1h0m", "?", "Whether all are alive is not known."},
+		{[]admin.Holder{holder(time.Hour, 0), unknown}, 0, "1h0m", "?", "It is unknown whether all are alive."},
 		{[]admin.Holder{holder(time.Hour, 0), released}, 0, "1h0m", "none missed", "One has released"},
 		{[]admin.Holder{released, released}, 0, "–", "released", "All have released"},
-		{[]admin.Holder{holder(time.Hour, 0)}, 5, "≥1h0m", "?", "Whether all are alive is not known."},
+		{[]admin.Holder{holder(time.Hour, 0)}, 5, "≥1h0m", "?", "It is unknown whether all are alive."},
 		{[]admin.Holder{holder(time.Hour, 1)}, 5, "≥1h0m", "missed by ≥1", "1 or more have missed renewals"},
 		{[]admin.Holder{released}, 5, "?", "?", "1 or more have released"},
 	} {
