@@ -37,8 +37,8 @@ var mayImport = map[string][]string{
 		"github.com/redis/go-redis/v9",
 	},
 	module + "/internal/script": {
-		module + "/lua", module + "/token", module + "/internal/dispatch", module +
-			"/internal/call", "github.com/redis/go-redis/v9",
+		module + "/lua", module + "/token", module + "/internal/bounds", module + "/internal/call",
+		module + "/internal/dispatch", "github.com/redis/go-redis/v9",
 	},
 	module + "/internal/hold": {
 		module + "/internal/errs", module + "/internal/task", module + "/internal/call", module + "/internal/clock",
@@ -85,6 +85,12 @@ var mayImport = map[string][]string{
 		module + "/admin", module + "/fairlock", module + "/internal/script", module + "/internal/bounds",
 		module + "/internal/call", module + "/internal/clock", module + "/internal/keyspace",
 		"github.com/redis/go-redis/v9",
+	},
+	// For tests of these.
+	module + "/internal/tools/golden": {"github.com/stretchr/testify/require"},
+	module + "/internal/tools/sample": {
+		module + "/admin", module + "/fairlock", module + "/fairlocktest", module + "/internal/script",
+		module + "/internal/tools/inspect", module + "/leader",
 	},
 	module + "/internal/tools/words":   {module + "/admin", module + "/fairlock", module + "/internal/tools/inspect"},
 	module + "/internal/tools/history": {module + "/fairlock"}, // also for the lab

@@ -3,6 +3,7 @@ package fairlock_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -25,37 +26,48 @@ import (
 //fairlock:fault A master of a cluster stays dead: the Redis client reads once a second which master has its slots, so its locks go on after the election
 func TestCluster_MasterStaysDead(t *testing.T) {
 	t.Parallel()
-	elected := masterFails(t, (*redistest.Server).Kill)
+	elected := masterFails(t, 0, (*redistest.Server).Kill)
 	assert.Less(t, time.Since(elected), time.Second+pause+slack)
 }
 
-// A master hangs, and its replica is elected: no call fails, and the holder holds on. Each try of go-redis lasts for
-// its ReadTimeout then: to find out which master has the slots, and of a request, of which the second goes to the same
-// node. So requests that are sent again reach the new master first. Measured from the fault, with go-redis 9.23 and its
-// ReadTimeout of 5 s, for six clients that contend: the election after 2.0 to 2.5 s, the first grant of each client
-// after 3.9 to 9.1 s.
+// A master hangs, and its replica is elected: no call fails, and the holder holds on. After the election, these can follow
+// each other: up to 1.5 s until the slots are read again; one ReadTimeout, if go-redis asks the hanging master for them,
+// because it reads them once at a time; the time until a request has another attempt at the new master; 1 s until the
+// next heartbeat of the waiter, if its subscription was on the old one. An attempt is at most 4 s away, because requests
+// that hang are sent again, or two ReadTimeouts, because go-redis calls a node twice. Measured from the election, beside a
+// load of 8: 0.5 to 2.5 s with a ReadTimeout of 1 s, 1.7 to 8 s with 5 s, and 9.6 s once.
 //
-//fairlock:fault A master of a cluster hangs: no call fails while its ctx or its lease lasts; requests that hang are sent again, so the locks go on within 7 s of the election, whatever the Redis client's ReadTimeout is
+//fairlock:fault A master of a cluster hangs: no call fails while its ctx or its lease lasts; the locks go on within the Redis client's ReadTimeout and 7 s of the election
 func TestCluster_MasterHangs(t *testing.T) {
 	t.Parallel()
-	elected := masterFails(t, (*redistest.Server).Pause)
-	assert.Less(t, time.Since(elected), 7*time.Second+slack)
+	for _, readTimeout := range []time.Duration{time.Second, 5 * time.Second} { // recommended; the default of go-redis 9.23
+		t.Run(readTimeout.String(), func(t *testing.T) {
+			t.Parallel()
+			elected := masterFails(t, readTimeout, (*redistest.Server).Pause)
+			bound := 1500*time.Millisecond + readTimeout + min(2*readTimeout, 4*time.Second) + time.Second
+			assert.Less(t, time.Since(elected), bound+slack)
+		})
+	}
 }
 
 // masterFails has a master fail whose lock one client holds and releases then, and another waits for. When it has been
-// granted to that one, masterFails returns when the replica was elected.
-func masterFails(t *testing.T, fault func(*redistest.Server)) (elected time.Time) {
+// granted to that one, masterFails returns when the replica was elected. readTimeout is that of the Redis clients, 0 for
+// go-redis's default.
+func masterFails(t *testing.T, readTimeout time.Duration, fault func(*redistest.Server)) (elected time.Time) {
 	t.Helper()
 	cluster := redistest.StartCluster(t, 3, "--cluster-node-timeout", "1000")
 	replica := cluster.AddReplica(0, "--cluster-node-timeout", "1000")
-	rdb := cluster.Client()
+	options := cluster.Options()
+	options.ReadTimeout = readTimeout
+	rdb, other := redis.NewClusterClient(options), redis.NewClusterClient(options)
+	t.Cleanup(func() { _, _ = rdb.Close(), other.Close() })
 	name := on(t, rdb, cluster.Masters[0], func(name string) string {
 		return script.KeysOf("mutex", bounds.DefaultNamespace,
 			name).Part("lock")
 	})
 	a := newClient(t, rdb, fairlock.Config{TTL: time.Minute}).Mutex(name)
 	// What is left of WaiterTTL is the length of the lease that a handoff begins, and Unlock tries for no longer.
-	b := newClient(t, cluster.Client(), fairlock.Config{TTL: time.Minute, WaiterTTL: time.Minute}).Mutex(name)
+	b := newClient(t, other, fairlock.Config{TTL: time.Minute, WaiterTTL: time.Minute}).Mutex(name)
 	held := hold(t, a.Lock)
 	next := join(t, b, b.Lock)
 	cluster.Masters[0].Replicated(replica)
@@ -199,8 +211,9 @@ func on(t *testing.T, rdb *redis.ClusterClient, master *redistest.Server, key fu
 }
 
 // The node dies to which go-redis sends the subscriptions of two clients. Each subscribes on another one, so the locks
-// of that are handed over by notifications. Measured: they subscribe again within 50 ms, and a handoff takes 2 ms as
-// before.
+// of that are handed over by notifications. Measured: they subscribe again within 50 ms, and a handoff takes 1 ms as
+// before; beside a load of 20, 0.8 s and 12 ms. Without a notification it takes the rest of the second until the next
+// heartbeat.
 //
 //fairlock:fault A node of a cluster dies that has the subscription of a client: the client subscribes on another node, and the locks of the others are handed over by notifications
 func TestCluster_SubscribersNodeDies(t *testing.T) {
@@ -213,39 +226,50 @@ func TestCluster_SubscribersNodeDies(t *testing.T) {
 			name).Part("lock")
 	})
 	var mutexes []fairlock.Mutex
-	var up [2]atomic.Bool
-	for i := range up {
+	var ups [2]atomic.Int64
+	for i := range ups {
 		client := on(t, rdb, dead, func(name string) string {
 			return script.NotificationChannel(bounds.DefaultNamespace, fmt.Sprint(i, "-", name))
 		})
 		mutexes = append(mutexes, newClient(t, cluster.Client(), fairlock.Config{
 			Name:  fmt.Sprint(i, "-", client),
-			Trace: &fairlock.Trace{Subscription: func(err error) { up[i].Store(err == nil) }},
+			Trace: &fairlock.Trace{Subscription: func(err error) {
+				if err == nil {
+					ups[i].Add(1)
+				}
+			}},
 		}).Mutex(name))
 	}
-	handoffs := func() time.Duration { // of which each wakes the other client
-		began := time.Now()
+	handoffs := func() (medians [2]time.Duration) { // to each client, from the other one
+		var took [2][]time.Duration
 		held := hold(t, mutexes[0].Lock)
 		for i := range 40 {
-			m := mutexes[(i+1)%2]
-			next := join(t, m, m.Lock)
+			to := (i + 1) % 2
+			next := join(t, mutexes[to], mutexes[to].Lock)
+			began := time.Now()
 			unlock(t, held)
 			held = next.granted(t)
+			took[to] = append(took[to], time.Since(began))
 		}
 		unlock(t, held)
-		return time.Since(began)
+		for to, all := range took {
+			slices.Sort(all)
+			medians[to] = all[len(all)/2]
+		}
+		return medians
 	}
-	all := func() bool { return up[0].Load() && up[1].Load() }
+	up := func(times int64) func() bool {
+		return func() bool { return ups[0].Load() >= times && ups[1].Load() >= times }
+	}
 	handoffs()
-	until(t, all)
+	until(t, up(1))
 	before := handoffs()
 	dead.Kill()
 	killed := time.Now()
-	until(t, func() bool { return !up[0].Load() && !up[1].Load() })
-	until(t, all)
+	until(t, up(2))
 	subscribed := time.Since(killed)
 	after := handoffs()
-	t.Logf("40 handoffs take %v, and %v after the kill; subscribed again after %v", before, after, subscribed)
+	t.Logf("a handoff takes %v, and %v after the kill; subscribed again after %v", before, after, subscribed)
 	assert.Less(t, subscribed, 3*time.Second+slack)
-	assert.Less(t, after, 2*before+slack)
+	assert.Less(t, max(after[0], after[1]), 500*time.Millisecond)
 }

@@ -170,32 +170,16 @@ func mutex(c *fairlock.Client, options ...fairlock.HoldOption) lockUnderTest {
 
 func semaphore(c *fairlock.Client, options ...fairlock.HoldOption) lockUnderTest {
 	s := c.Semaphore("x", 5, options...)
-	permits := func(share string) int {
-		n, err := strconv.Atoi(share)
-		if err != nil {
-			panic(err)
-		}
-		return n
-	}
-	return lockUnderTest{
-		kind: "semaphore", one: "1", all: "5", anyLock: s,
-		acquire: func(share string) acquire {
-			return func(ctx context.Context) (*fairlock.Lease, error) { return s.Acquire(ctx, permits(share)) }
-		},
-		try: func(share string) acquire {
-			return func(ctx context.Context) (*fairlock.Lease, error) { return s.TryAcquire(ctx, permits(share)) }
-		},
-		do: func(ctx context.Context, share string, f func(context.Context) error) error {
-			return s.Do(ctx, permits(share), f)
-		},
-		bounded: func(n int) lockUnderTest { return semaphore(c, fairlock.WithMaxWaiters(n)) },
-	}
+	return ofPermits("semaphore", s, s, func(n int) lockUnderTest { return semaphore(c, fairlock.WithMaxWaiters(n)) })
 }
 
 func keyed(c *fairlock.Client, options ...fairlock.KeyOption) lockUnderTest {
 	s := c.KeyedSemaphore("x", 5, options...)
-	k := s.Key("A")
-	permits := func(share string) int {
+	return ofPermits("keyed", s, s.Key("A"), func(n int) lockUnderTest { return keyed(c, fairlock.WithMaxWaiters(n)) })
+}
+
+func ofPermits(kind string, l anyLock, s fairlock.Semaphore, bounded func(waiters int) lockUnderTest) lockUnderTest {
+	count := func(share string) int {
 		n, err := strconv.Atoi(share)
 		if err != nil {
 			panic(err)
@@ -203,17 +187,14 @@ func keyed(c *fairlock.Client, options ...fairlock.KeyOption) lockUnderTest {
 		return n
 	}
 	return lockUnderTest{
-		kind: "keyed", one: "1", all: "5", anyLock: s,
-		acquire: func(share string) acquire {
-			return func(ctx context.Context) (*fairlock.Lease, error) { return k.Acquire(ctx, permits(share)) }
-		},
+		kind: kind, one: "1", all: "5", anyLock: l, bounded: bounded,
+		acquire: func(share string) acquire { return permits(s, count(share)) },
 		try: func(share string) acquire {
-			return func(ctx context.Context) (*fairlock.Lease, error) { return k.TryAcquire(ctx, permits(share)) }
+			return func(ctx context.Context) (*fairlock.Lease, error) { return s.TryAcquire(ctx, count(share)) }
 		},
 		do: func(ctx context.Context, share string, f func(context.Context) error) error {
-			return k.Do(ctx, permits(share), f)
+			return s.Do(ctx, count(share), f)
 		},
-		bounded: func(n int) lockUnderTest { return keyed(c, fairlock.WithMaxWaiters(n)) },
 	}
 }
 

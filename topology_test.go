@@ -1,12 +1,18 @@
 package fairlock_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"reflect"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -224,6 +230,72 @@ func TestFailover_Planned(t *testing.T) {
 	}
 }
 
+// The primary becomes a replica, new connections lead to the new primary, and open ones stay. go-redis closes them after
+// an error that begins with READONLY, which that of a script of Redis 6.2 and KeyDB does not.
+//
+//fairlock:fault The primary becomes a replica that keeps its connections: a holder, a waiter and a Ping go on at the new primary within a second, whatever words the server has for that
+func TestFailover_ReplicaKeepsConnections(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{"7", "6.2 and KeyDB"} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			p := startPair(t)
+			rdb := redis.NewClient(&redis.Options{Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				s := p.charge.Load()
+				c, err := new(net.Dialer).DialContext(ctx, s.Network(), s.Addr())
+				if version != "7" {
+					c = wordsOf62{c}
+				}
+				return c, err
+			}})
+			t.Cleanup(func() { _ = rdb.Close() })
+			c := newClient(t, rdb, fairlock.Config{})
+			held := hold(t, c.Mutex("x").Lock)
+			next := join(t, c.Mutex("x"), c.Mutex("x").Lock)
+			require.NoError(t, c.Ping(t.Context()))
+			p.replicated()
+			p.promote()
+			require.NoError(t, p.primary.Client().Do(t.Context(), "replicaof", "127.0.0.1", "1").Err())
+			p.charge.Store(p.replica)
+			began := time.Now()
+			require.NoError(t, held.Renew(t.Context()))
+			unlock(t, held)
+			unlock(t, next.granted(t))
+			until(t, func() bool { return c.Ping(t.Context()) == nil })
+			assert.Less(t, time.Since(began), time.Second+slack)
+		})
+	}
+}
+
+// wordsOf62 is a connection to a server that says in the words of Redis 6.2 that a command of a script is refused.
+type wordsOf62 struct{ net.Conn }
+
+var (
+	refusedInScript = regexp.MustCompile(`-(READONLY [^\r]*) script: (\w+), on (@user_script:(\d+))\.`)
+	callsProtected  = regexp.MustCompile(`\$(\d+)\r\n(local r = redis\.pcall)`)
+)
+
+// pcallOf62 has redis.pcall return the words of Redis 6.2.
+const pcallOf62 = `local redis = {error_reply = redis.error_reply, pcall = function(...)
+	local r = redis.pcall(...)
+	return type(r) == 'table' and {err = '@user_script: 1: -' .. r.err} or r
+end} `
+
+func (c wordsOf62) Write(p []byte) (int, error) {
+	_, err := c.Conn.Write(callsProtected.ReplaceAllFunc(p, func(b []byte) []byte {
+		m := callsProtected.FindSubmatch(b)
+		length, _ := strconv.Atoi(string(m[1]))
+		return fmt.Appendf(nil, "$%d\r\n%s%s", length+len(pcallOf62), pcallOf62, m[2])
+	}))
+	return len(p), err
+}
+
+func (c wordsOf62) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p[:len(p)/2])
+	return copy(p, refusedInScript.ReplaceAll(p[:n],
+		[]byte("-ERR Error running script (call to f_$2): $3: @user_script: $4: -$1"))), err
+}
+
 // No lock on Redis can prevent this, but it is bounded: a client that was granted the lock by a primary that is
 // forgotten finds out at its next renewal, and the fence of the next grant is above its own.
 //
@@ -277,7 +349,7 @@ func aclLine() []string { return strings.Fields(doctor.RightsIn("fairlock", fals
 
 // The ACL line has the commands that the scripts use, and no others.
 func TestACLLine_AllowsWhatTheScriptsUse(t *testing.T) {
-	needed := map[string]bool{"eval": true, "evalsha": true, "subscribe": true, "cluster|slots": true}
+	needed := map[string]bool{"eval": true, "evalsha": true, "subscribe": true, "ping": true, "cluster|slots": true}
 	for _, source := range script.Sources() {
 		text := source.Text
 		for _, m := range regexp.MustCompile(`call\('([A-Z]+)'`).FindAllStringSubmatch(text, -1) {
@@ -325,27 +397,76 @@ func TestACL_WithoutTheChannel(t *testing.T) {
 	unlock(t, next.granted(t))
 }
 
-// Ping fails on a primary that has become a replica, and for a user who lacks rights. With those of the ACL line it
-// succeeds.
+// A subscription that is silent for ten seconds is pinged, and stays, under the rights of the ACL line, and if Redis
+// refuses the ping.
+//
+//fairlock:fault The user lacks rights
+func TestACLLine_SilentSubscription(t *testing.T) {
+	t.Parallel()
+	for _, right := range []string{"+ping", "-ping"} {
+		for _, protocol := range []int{2, 3} {
+			t.Run(fmt.Sprint(right, " RESP", protocol), func(t *testing.T) {
+				t.Parallel()
+				own := redistest.Start(t)
+				user := own.User("billing", append(aclLine(), right)...)
+				user.Protocol = protocol
+				rdb := redis.NewClient(user)
+				t.Cleanup(func() { _ = rdb.Close() })
+				var events atomic.Int64
+				m := newClient(t, rdb, fairlock.Config{
+					Trace: &fairlock.Trace{Subscription: func(error) { events.Add(1) }},
+				}).Mutex("x")
+				held := hold(t, m.Lock)
+				next := join(t, m, m.Lock)
+				time.Sleep(10 * time.Second)
+				unlock(t, held)
+				unlock(t, next.granted(t))
+				assert.EqualValues(t, 1, events.Load(), "it came up once")
+				stats, err := own.Client().Info(t.Context(), "commandstats").Result()
+				require.NoError(t, err)
+				assert.Regexp(t, `cmdstat_ping:.*(calls|rejected_calls)=[2-4],`, stats)
+			})
+		}
+	}
+}
+
+// Ping fails on a primary that has become a replica, on a full server, on one that lacks a command, and for a user who
+// lacks rights; it names the command that is refused. With the rights of the ACL line it succeeds.
 //
 //fairlock:promise Ping
 func TestClient_PingIsRefused(t *testing.T) {
 	t.Parallel()
 	s := as(t, aclLine())
 	c := s.client(fairlock.Config{})
+	do := func(args ...any) { require.NoError(t, s.root.Do(t.Context(), args...).Err()) }
 	require.NoError(t, c.Ping(t.Context()))
-	require.NoError(t, s.root.Do(t.Context(), "replicaof", "127.0.0.1", "1").Err())
-	require.ErrorContains(t, c.Ping(t.Context()), "READONLY")
-	require.NoError(t, s.root.Do(t.Context(), "replicaof", "no", "one").Err())
-	require.NoError(t, c.Ping(t.Context()))
-	for _, lacking := range []string{"-evalsha", "-del", "-zcard", "-hlen", "resetkeys"} {
-		require.NoError(t, s.root.Do(t.Context(), "acl", "setuser", "billing", lacking).Err())
+	for _, r := range []struct {
+		begin, end []any
+		refused    bool
+		text       string
+	}{
+		{[]any{"replicaof", "127.0.0.1", "1"}, []any{"replicaof", "no", "one"}, false, `SET "fairlock:{ping}:absent": READONLY`},
+		{[]any{"config", "set", "maxmemory", 1}, []any{"config", "set", "maxmemory", 0}, true, `SET "fairlock:{ping}:absent": OOM`},
+		{[]any{"acl", "setuser", "billing", "resetkeys"}, []any{"acl", "setuser", "billing", "~fairlock:*"}, true,
+			`key "fairlock:{ping}:absent": NOPERM`},
+	} {
+		do(r.begin...)
 		err := c.Ping(t.Context())
-		require.ErrorContains(t, err, `key "fairlock:{ping}:absent"`, lacking)
-		require.NoError(t, s.root.Do(t.Context(), "acl", "setuser", "billing", "+evalsha", "+del", "+zcard", "+hlen",
-			"~fairlock:*").Err())
+		require.ErrorContains(t, err, r.text)
+		assert.Equal(t, r.refused, errors.Is(err, fairlock.ErrRefused), err)
+		do(r.end...)
+		require.NoError(t, c.Ping(t.Context()))
+	}
+	for _, command := range []string{"evalsha", "del", "set", "zadd", "zcard", "pexpire", "hlen", "unlink"} {
+		do("acl", "setuser", "billing", "-"+command)
+		err := c.Ping(t.Context())
+		require.ErrorIs(t, err, fairlock.ErrRefused)
+		require.Regexp(t, "(?i)"+command+`[' ]`, err.Error())
+		do("acl", "setuser", "billing", "+"+command)
 	}
 	require.NoError(t, c.Ping(t.Context()))
+	lacking := redistest.Start(t, "--rename-command", "ZADD", "")
+	require.ErrorContains(t, newClient(t, lacking.Client(), fairlock.Config{}).Ping(t.Context()), `ZADD "`)
 }
 
 // A server that has as many clients as it may refuses the connections of a first Lock, which waits until there is room.
@@ -372,4 +493,42 @@ func TestServer_MaxClients(t *testing.T) {
 	assert.True(t, first.pending())
 	require.NoError(t, others[0].ConfigSet(t.Context(), "maxclients", "100").Err())
 	unlock(t, first.granted(t))
+}
+
+// A connection that cannot be made: with the documented options, all that speaks of it names the cause. go-redis 9.7 has
+// no DialerRetries, and dials once in an attempt.
+//
+//fairlock:fault No connection can be made (connection refused, no such host, too many open files): the error of Ping and of Lock and the line of the outage name the cause, with DialerRetries of 1
+func TestOutage_NamesWhyThereIsNoConnection(t *testing.T) {
+	t.Parallel()
+	for _, cause := range []error{
+		&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED},
+		&net.DNSError{Err: "no such host", Name: "redis.internl", IsNotFound: true},
+		&net.OpError{Op: "dial", Net: "tcp", Err: syscall.EMFILE},
+	} {
+		t.Run(cause.Error(), func(t *testing.T) {
+			t.Parallel()
+			options := &redis.Options{
+				ContextTimeoutEnabled: true,
+				Dialer:                func(context.Context, string, string) (net.Conn, error) { return nil, cause },
+			}
+			if retries := reflect.ValueOf(options).Elem().FieldByName("DialerRetries"); retries.IsValid() {
+				retries.SetInt(1)
+			}
+			rdb := redis.NewClient(options)
+			t.Cleanup(func() { _ = rdb.Close() })
+			var log bytes.Buffer
+			c := newClient(t, rdb, fairlock.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			require.ErrorContains(t, c.Ping(ctx), cause.Error())
+			ctx, cancel = context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			_, err := c.Mutex("x").Lock(ctx)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorContains(t, err, cause.Error())
+			require.NoError(t, c.Close()) // nobody writes to log any more
+			assert.Regexp(t, "outage begins.*"+regexp.QuoteMeta(cause.Error()), log.String())
+		})
+	}
 }

@@ -22,11 +22,14 @@ type Client struct {
 	namespace string
 }
 
-// New returns a Client for the locks in a namespace of rdb, by default bounds.DefaultNamespace. It does no I/O. If rdb
+// DefaultNamespace is the namespace of a fairlock.Client whose Config sets none.
+const DefaultNamespace = bounds.DefaultNamespace
+
+// New returns a Client for the locks in a namespace of rdb, by default DefaultNamespace. It does no I/O. If rdb
 // is nil or a *redis.Ring, or the namespace is out of its bounds, each method returns an ErrInvalid. A ClusterClient
 // with ReadOnly, RouteByLatency or RouteRandomly sends Inspect and List to replicas, which may be behind.
 func New(rdb redis.UniversalClient, namespace string) *Client {
-	return &Client{rdb, dispatch.NewDirect(rdb), cmp.Or(namespace, bounds.DefaultNamespace)}
+	return &Client{rdb, dispatch.NewDirect(rdb), cmp.Or(namespace, DefaultNamespace)}
 }
 
 // Inspect reads one lock. It lists at most the given numbers of holders and waiters, up to 1,000 of each. Used,

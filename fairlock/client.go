@@ -150,9 +150,9 @@ func (l *lock) wire() {
 }
 
 // Ping reports whether locks can be used now, for a readiness probe. It fails if Redis cannot be reached, loads its
-// data or is a replica, if rights or commands are missing, if the subscription has been down for 5 s, and after
-// Shutdown or Close. On a Cluster it tries one master. Give ctx a deadline, because otherwise go-redis's own timeouts
-// bound a request that hangs.
+// data, is full or a replica, if rights or commands are missing, which it names, if the subscription has been down for
+// 5 s, and after Shutdown or Close. On a Cluster it tries one master. Give ctx a deadline, because otherwise go-redis's
+// own timeouts bound a request that hangs.
 func (c *Client) Ping(ctx context.Context) error {
 	if err := c.ping(ctx); err != nil {
 		return fmt.Errorf("fairlock: ping: %w", err)

@@ -471,6 +471,18 @@ func TestRenew_OlderFailureIsForgotten(t *testing.T) {
 	})
 }
 
+// Renew returns nil if its request hangs until the deadline, and a renewal in the background has succeeded meanwhile.
+func TestRenew_AnotherHasSucceeded(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{TTL: 2 * time.Second}) // less than the ReadTimeout of go-redis
+		lease := hold(t, client.Mutex("x").Lock)
+		client.Link.Delay(0, time.Minute)
+		time.AfterFunc(100*time.Millisecond, func() { client.Link.Delay(0, 0) })
+		require.NoError(t, lease.Renew(t.Context()))
+		require.NoError(t, lease.Err())
+	})
+}
+
 // The reply to an earlier renewal that comes late does not shorten the lease.
 func TestRenew_LateReplyOfAnEarlierOne(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {

@@ -130,7 +130,9 @@ func (l *lock) run(ctx context.Context, op string, lease *Lease, f func(context.
 }
 
 // perform runs an operation as a task, unless it is refused. Its ctx ends with the caller's, and with the client.
-func (l *lock) perform(ctx context.Context, op string, refused error, run func(context.Context, task.Task) error) (err error) {
+func (l *lock) perform(
+	ctx context.Context, op string, refused error, run func(context.Context, task.Task) error,
+) (err error) {
 	defer func() { err = l.wrap(op, err) }()
 	if err := l.check(ctx, refused); err != nil {
 		return err
@@ -338,7 +340,8 @@ func (a *acquisition) lease(g script.Grant) (*Lease, error) {
 func (a *acquisition) left(err error) error {
 	if err != nil {
 		waited := a.lock.client.cfg.Clock.Now().Sub(a.began)
-		emit(a.lock.client.cfg.Trace.Abandoned, AbandonedInfo{Event: a.event, Wait: waited, Err: err, Ticket: uint64(a.ticket)})
+		info := AbandonedInfo{Event: a.event, Wait: waited, Err: err, Ticket: uint64(a.ticket)}
+		emit(a.lock.client.cfg.Trace.Abandoned, info)
 	}
 	return err
 }

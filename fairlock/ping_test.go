@@ -14,7 +14,7 @@ import (
 
 // Ping fails while Redis cannot be reached, or cannot run scripts, and for no longer. It changes nothing.
 //
-//fairlock:promise Ping: fails while Redis is away, loading or read-only, lacks rights, or the subscription has been down for 5 s; ErrClosed from Shutdown on
+//fairlock:promise Ping: fails while Redis is away, loading, full or read-only, rights or commands are missing, which it names, or the subscription has been down for 5 s; ErrClosed from Shutdown on
 func TestClient_Ping(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client := s.Client(fairlock.Config{})

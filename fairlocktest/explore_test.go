@@ -2,8 +2,6 @@ package fairlocktest_test
 
 import (
 	"context"
-	"errors"
-	"maps"
 	"math"
 	"net"
 	"os"
@@ -11,20 +9,15 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/fairlock/fairlock-go/internal/bounds"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
-	"github.com/fairlock/fairlock-go/leader"
 )
 
 // checksCtx deposits without showing the account a fence, unless its ctx has ended. It is right while leases do not
@@ -279,132 +272,6 @@ func TestExplore_OverlapFaults(t *testing.T) {
 			noDepositIsLost(t, w, checksCtx)
 			assert.Contains(t, w.Tried(), " 0 times two clients believed to hold one lock, ")
 		})
-}
-
-// calm has no faults that let leases overlap.
-var calm = fairlocktest.ExploreConfig{
-	Seeds: 3, Faults: fairlocktest.AllFaults &^ fairlocktest.OverlapFaults, Duration: 30 * time.Second,
-	MaxOutage: 15 * time.Second,
-}
-
-// untilCrash does something each second while there are faults, with a new client whenever the one before has crashed.
-func untilCrash(w *fairlocktest.World, do func(client *fairlocktest.Client) error) {
-	client := w.Client(fairlock.Config{})
-	for start := time.Now(); time.Since(start) < calm.Duration; time.Sleep(time.Second) {
-		if errors.Is(do(client), fairlock.ErrClosed) {
-			client = w.Client(fairlock.Config{})
-		}
-	}
-}
-
-// A job with a minimum hold begins at most once in it, whatever happens but what lets leases overlap.
-func TestExplore_MinHold(t *testing.T) {
-	t.Parallel()
-	const d = 12 * time.Second
-	fairlocktest.Explore(t, calm, func(t *testing.T, w *fairlocktest.World) {
-		var mu sync.Mutex
-		asked := map[uint64]time.Time{} // by fence
-		began := map[uint64]time.Time{}
-		var workers sync.WaitGroup
-		for range 3 {
-			workers.Go(func() {
-				untilCrash(w, func(client *fairlocktest.Client) error {
-					before := time.Now()
-					return client.Mutex("job", fairlock.WithMinHold(d)).TryDo(t.Context(), func(ctx context.Context) error {
-						mu.Lock()
-						defer mu.Unlock()
-						lease, _ := fairlock.LeaseFromContext(ctx)
-						asked[lease.Fence()], began[lease.Fence()] = before, time.Now()
-						return nil
-					})
-				})
-			})
-		}
-		workers.Wait()
-		fences := slices.Sorted(maps.Keys(asked))
-		require.NotEmpty(t, fences)
-		for i, fence := range fences[1:] {
-			assert.GreaterOrEqual(t, began[fence].Sub(asked[fences[i]]), d)
-		}
-		w.Heal()
-		time.Sleep(d)
-		w.Server.Mutex("job").AssertFree()
-	})
-}
-
-// A semaphore that is resized again and again is held by no more than the highest number of permits.
-func TestExplore_Resize(t *testing.T) {
-	t.Parallel()
-	fairlocktest.Explore(t, calm, func(t *testing.T, w *fairlocktest.World) {
-		operator := admin.New(w.Server.Link().Redis(), "") // it has only the faults of the server
-		resize := func(permits int) error {
-			return operator.Resize(t.Context(), fairlock.ID{Kind: fairlock.KindSemaphore, Name: "api"}, permits)
-		}
-		require.NoError(t, resize(2))
-		var mu sync.Mutex
-		held := map[*fairlock.Lease]bool{}
-		var workers sync.WaitGroup
-		workers.Go(func() {
-			for i := range 10 {
-				time.Sleep(3 * time.Second)
-				_ = resize(1 + i%2)
-			}
-		})
-		for range 4 {
-			workers.Go(func() {
-				untilCrash(w, func(client *fairlocktest.Client) error {
-					return client.Semaphore("api", 4, fairlock.WithMaxWait(time.Minute)).Do(t.Context(), 1,
-						func(ctx context.Context) error {
-							mu.Lock()
-							lease, _ := fairlock.LeaseFromContext(ctx)
-							held[lease] = true
-							maps.DeleteFunc(held, func(l *fairlock.Lease, _ bool) bool { return l.Err() != nil })
-							assert.LessOrEqual(t, len(held), 2)
-							mu.Unlock()
-							time.Sleep(time.Second)
-							return nil
-						})
-				})
-			})
-		}
-		workers.Wait()
-		w.Heal()
-		require.NoError(t, resize(3))
-		assert.Equal(t, 3, w.Server.Semaphore("api", 4).State().Permits)
-	})
-}
-
-// One of several electors leads at a time, whatever happens but what lets leases overlap, and one leads when all faults
-// have ended.
-func TestExplore_Leader(t *testing.T) {
-	t.Parallel()
-	fairlocktest.Explore(t, calm, func(t *testing.T, w *fairlocktest.World) {
-		var leads atomic.Pointer[fairlock.Lease]
-		ctx, cancel := context.WithCancel(t.Context())
-		var candidates sync.WaitGroup
-		for range 3 {
-			candidates.Go(func() {
-				for ctx.Err() == nil {
-					client := w.Client(fairlock.Config{}) // the one before has crashed
-					err := leader.New(client.Client, "scheduler", leader.Config{}).Run(ctx, func(ctx context.Context) error {
-						lease, _ := fairlock.LeaseFromContext(ctx)
-						before := leads.Swap(lease)
-						assert.True(t, before == nil || before.Err() != nil, "two lead")
-						<-ctx.Done()
-						return nil
-					})
-					assert.Error(t, err)
-					time.Sleep(time.Second)
-				}
-			})
-		}
-		time.Sleep(calm.Duration)
-		w.Heal()
-		time.Sleep(bounds.DefaultTTL + bounds.DefaultWaiterTTL)
-		assert.NoError(t, leads.Load().Err())
-		cancel()
-		candidates.Wait()
-	})
 }
 
 //fairlock:promise Explore repeats: the same seed injects the same faults at the same simulated times

@@ -440,47 +440,6 @@ func TestRun_Refused(t *testing.T) {
 	})
 }
 
-// A candidate whose Redis is gone, or hangs, after an earlier use without contention says so once, and once when it is
-// over.
-//
-//fairlock:fault Redis is down for a while
-func TestRun_RedisIsAway(t *testing.T) {
-	for name, fault := range map[string]func(*fairlocktest.Link){"gone": (*fairlocktest.Link).Cut,
-		"hangs": (*fairlocktest.Link).Hang} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				var log bytes.Buffer
-				client := s.Client(fairlock.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-				lease, err := client.Mutex("x").Lock(t.Context())
-				require.NoError(t, err)
-				require.NoError(t, lease.Unlock(t.Context()))
-				pass(time.Hour)
-				fault(client.Link)
-				began, e := time.Now(), leader.New(client.Client, "x",
-					leader.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-				ctx, cancel := context.WithCancelCause(t.Context())
-				ended := make(chan error, 1)
-				go func() {
-					ended <- e.Run(ctx, func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) })
-				}()
-				pass(2 * time.Minute)
-				since := client.Stats().OutageSince
-				assert.False(t, since.Before(began) || since.After(began.Add(6*time.Second)), since)
-				require.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
-				assert.Contains(t, log.String(), "outage begins: ")
-				client.Link.Mend()
-				pass(time.Minute)
-				assert.NotNil(t, e.Lease())
-				assert.Zero(t, client.Stats().OutageSince)
-				require.Equal(t, 2, strings.Count(log.String(), "\n"), log.String())
-				assert.Contains(t, log.String(), "outage is over: ")
-				cancel(errStop)
-				require.Equal(t, errStop, <-ended)
-			})
-		})
-	}
-}
-
 // What no attempt can cure is returned.
 func TestRun_CannotCampaign(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -21,11 +21,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/tools/golden"
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/sample"
 	"github.com/fairlock/fairlock-go/ui"
 )
 
@@ -146,43 +147,51 @@ func links(page, to string) (targets []string) {
 	return targets
 }
 
-// The lock with the oldest wait is first. The filter is in the address.
-func TestHandler_List(t *testing.T) {
-	t.Parallel()
-	visit(t, ui.Options{}, func(t *testing.T, s *site) {
-		require.Contains(t, text(s.get("/")), "No locks in this namespace or in any other.")
-		s.redis.Mutex("calm").HoldAs("web-1")
-		s.redis.Semaphore("api", 5).HoldPermitsAs("web-2", 3)
-		s.redis.RWMutex("report").ReadAs("web-3")
-		s.redis.RWMutex("report").ReadAs("web-4")
-		s.redis.Mutex("old").HoldAs("web-5")
-		s.redis.Mutex("old").CrashQueued("w", time.Hour)
-		time.Sleep(10 * time.Second)
-		s.redis.Mutex("new").HoldAs("web-6")
-		s.redis.Mutex("new").CrashQueued("w", time.Hour)
-		require.NoError(t, s.redis.Miniredis.Set(script.KeysOf("semaphore", "fairlock", "foreign").Part("permits"), "x"))
-		time.Sleep(6*time.Second + 10*time.Millisecond)
+var (
+	levels = regexp.MustCompile(`<[^>]*class="[^"]*\b(bad|warn|busy|good)\b[^>]*>`)
+	ends   = regexp.MustCompile(`</(?:tr|p|dl|h1|h2)>`)
+)
 
-		page := s.get("/")
-		require.Equal(t, []string{
-			"lock?kind=semaphore&name=foreign", "lock?kind=mutex&name=old", "lock?kind=mutex&name=new",
-			"lock?kind=semaphore&name=api", "lock?kind=mutex&name=calm", "lock?kind=rwmutex&name=report",
-		}, links(page, "lock"))
-		shown := text(page)
-		for _, want := range []string{
-			"just now · complete", "in use 6 with waiters 2 oldest wait 16s missed renewals 0", "old mutex held web-5 16s",
-			"3 of 5",
-			"report rwmutex 2 readers web-3 and 1 more", "foreign semaphore unreadable",
-		} {
-			require.Contains(t, shown, want)
+// lines are what a page shows of the locks, a row or a paragraph a line. What is good or bad has that before it.
+func lines(page string) string {
+	_, page, _ = strings.Cut(page, `<div id="live"`)
+	var all []string
+	for _, part := range ends.Split(levels.ReplaceAllString(page, "[$1] $0"), -1) {
+		if part = text("<main" + part); part != "" {
+			all = append(all, "  "+strings.TrimPrefix(part, "> "))
 		}
+	}
+	return sample.Stable(strings.Join(all, "\n") + "\n")
+}
+
+// What the page shows of each lock of the sample, and which of them it finds.
+func TestHandler_Golden(t *testing.T) {
+	t.Parallel()
+	visit(t, ui.Options{AllowForceRelease: true}, func(t *testing.T, s *site) {
+		require.Contains(t, text(s.get("/")), "No locks in this namespace or in any other.")
+		ids, end := sample.Locks(t, s.redis)
+		defer end()
+		shown := "list\n" + lines(s.get("/"))
+		for _, id := range ids {
+			page := s.get("/lock?" + url.Values{"kind": {string(id.Kind)}, "name": {id.Name}}.Encode())
+			shown += id.String() + "\n" + lines(page)
+			if id.Name == "crowd" {
+				require.Equal(t, 20, strings.Count(page, `data-label="Waits for"`))
+				page = s.get("/lock?kind=mutex&name=crowd&all=1")
+				require.Equal(t, 66, strings.Count(page, `data-label="Waits for"`))
+				require.Contains(t, text(page), " 34 more that are not listed.")
+				require.NotContains(t, text(page), "one by one")
+			}
+		}
+		golden.Equal(t, "pages.txt", shown)
 		for query, want := range map[string]int{
-			"q=OLD": 1, "q=web-": 5, "kind=rwmutex": 1, "waiting=1": 2, "q=nothing": 0, "kind=mutex&waiting=1&q=new": 1,
-			"from=4": 2, "from=99": 0,
-			"kind=%00&from=-1": 6,
+			"q=CROSSWISE": 2, "q=leaked": 1, "kind=rwmutex": 2, "waiting=1": 16, "q=nothing": 0, "kind=mutex&waiting=1&q=crowd": 1,
+			"from=30": 4, "from=99": 0, "kind=%00&from=-1": 34,
 		} {
 			require.Len(t, links(s.get("/?"+query), "lock"), want, query)
 		}
+		require.Contains(t, text(s.get("/?q=WEB-3&kind=semaphore")), "web-2 and 2 more, web-3 among them")
+		require.NotContains(t, text(s.get("/?q=three&kind=semaphore")), "among them", "it is found by its name")
 	})
 }
 
@@ -207,94 +216,6 @@ func TestHandler_ListIsBounded(t *testing.T) {
 		require.NotContains(t, page, ">the next<")
 		require.LessOrEqual(t, s.traffic.largest.Load(), int64(16), "inspections in one pipeline")
 		s.traffic.steps.Range(func(n, _ any) bool { return assert.Equal(t, "500", n) })
-	})
-}
-
-// What the page of a lock says of it.
-func TestHandler_Lock(t *testing.T) {
-	t.Parallel()
-	visit(t, ui.Options{}, func(t *testing.T, s *site) {
-		const target = "/lock?kind=%s&name=%s"
-		shows := func(kind, name string, want ...string) {
-			t.Helper()
-			time.Sleep(time.Second)
-			shown := text(s.get(fmt.Sprintf(target, kind, name)))
-			for _, w := range want {
-				require.Contains(t, shown, w)
-			}
-		}
-		shows("mutex", "x", "Free, and not used lately.")
-		lease := s.redis.Mutex("x").HoldAs("web-1")
-		shows("mutex", "x", "Held by web-1. Its lease was granted 1s ago, every 3.3s.",
-			fmt.Sprint("last fencing number ", lease.Fence()),
-			"1s, since Jan 1, 00:00:01 UTC", "9s of 10s")
-		time.Sleep(4 * time.Second)
-		shows("mutex", "x", "Held by web-1. Its lease was renewed 2.", "ago, every 3.3s")
-		s.redis.Mutex("x").CrashQueued("web-2", 3*time.Second)
-		s.redis.Mutex("x").CrashQueued("web-3", time.Minute)
-		shows("mutex", "x", "2 wait, the first for 1s.", "1 web-2 1s alive", "2 web-3 ")
-		shows("mutex", "x", "1 web-2 2s silent, dropped in 1s")
-		time.Sleep(3 * time.Second)
-		shows("mutex", "x", "One waits, for 5.9s. 1 expired, dropped by the next requests.", "waiting 1",
-			"1 web-3 5.9s alive",
-			"1 expired, dropped by the next requests: 1 web-2.")
-
-		require.NoError(t, lease.Unlock(t.Context()))
-		shows("mutex", "y", "Free, and not used lately.")
-		s.redis.Mutex("crashed").CrashHolding("web-4", 10*time.Second)
-		time.Sleep(8 * time.Second)
-		shows("mutex", "crashed", "web-4 has missed",
-			"it has crashed, hangs, or cannot reach Redis. Its lease ends in 1s; then the lock is free for the next waiter.")
-
-		client := s.redis.Client(fairlock.Config{Name: "cron-1"})
-		held, err := client.Mutex("hourly", fairlock.WithMinHold(time.Minute)).Lock(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, held.Unlock(t.Context()))
-		shows("mutex", "hourly", "Released by cron-1, free in 59s: its minimum hold lasts until then.",
-			"released, free in 59s")
-
-		s.redis.Semaphore("api", 5).HoldPermitsAs("web-5", 3)
-		s.redis.Semaphore("api", 5).HoldPermitsAs("web-6", 1)
-		go func() { // until the end of the test
-			if lease, err := client.Semaphore("api", 5).Acquire(t.Context(), 2); err == nil {
-				_ = lease.Unlock(context.WithoutCancel(t.Context()))
-			}
-		}()
-		shows("semaphore", "api", "4 of 5 permits held. One waits, for ", "The first waiter wants 2 permits, and 1 is free",
-			"web-5 3 permits", "cron-1 2 permits")
-		require.NoError(t, admin.New(s.redis.Link().Redis(), "").Resize(t.Context(),
-			fairlock.ID{Kind: fairlock.KindSemaphore, Name: "api"}, 4))
-		shows("semaphore", "api", "4 of 4 permits held. One waits, for ")
-
-		s.redis.Semaphore("deploy", 5).HoldPermitsAs("web-9", 3)
-		s.redis.Semaphore("deploy", 2).CrashQueued("web-10", time.Minute)
-		shows("semaphore", "deploy",
-			"The first waiter wants 1 permit and uses a limit of 2, and 3 are held.",
-			"permits held 3 of 2 (others: 5)")
-		time.Sleep(6 * time.Second)
-		require.Contains(t, text(s.get("/")), "deploy semaphore 3 of 2 (others: 5) ", "as on the page of the lock")
-
-		s.redis.KeyedSemaphore("gpu", 1).Key("tenant-3").HoldAs("web-11")
-		s.redis.KeyedSemaphore("gpu", 1).Key("tenant 17").CrashQueued("web-12", time.Minute)
-		shows("keyed", "gpu", "permits held 1 of 1", "web-11 for tenant-3 1 permit", `"tenant 17" 0 1 1 999ms next`,
-			`web-12 for "tenant 17" 1 permit`)
-
-		s.redis.RWMutex("report").ReadAs("web-7")
-		s.redis.RWMutex("report").ReadAs("web-8")
-		go func() {
-			if lease, err := client.RWMutex("report").Lock(t.Context()); err == nil {
-				_ = lease.Unlock(context.WithoutCancel(t.Context()))
-			}
-		}()
-		shows("rwmutex", "report", "Held by 2 readers.", "The first waiter is a writer and waits for the readers to finish",
-			"web-7 read", "cron-1 write")
-		require.NoError(t, s.redis.Miniredis.Set(script.KeysOf("mutex", "fairlock", "theirs").Part("lock"), "a secret"))
-		shows("mutex", "theirs", "Held forever by (not fairlock's)")
-
-		for _, bad := range []string{"", "?kind=mutex", "?kind=x&name=y", "?kind=mutex&name=" + strings.Repeat("x", 1025)} {
-			require.Equal(t, http.StatusBadRequest, s.send(http.MethodGet, "/lock"+bad, "").Code, bad)
-		}
-		client.Crash()
 	})
 }
 
@@ -405,7 +326,8 @@ func TestHandler_Responses(t *testing.T) {
 			require.Equal(t, http.StatusNotModified, w.Code)
 		}
 		for target, code := range map[string]int{"/nowhere": 404, "/style.css/": 404, "/assets/style.css": 404,
-			"/pages.tmpl": 404} {
+			"/pages.tmpl": 404, "/lock": 400, "/lock?kind=mutex": 400, "/lock?kind=x&name=y": 400,
+			"/lock?kind=mutex&name=" + strings.Repeat("x", 1025): 400} {
 			require.Equal(t, code, s.send(http.MethodGet, target, "").Code, target)
 		}
 		require.Equal(t, http.StatusMethodNotAllowed, s.send(http.MethodPost, "/", "").Code)

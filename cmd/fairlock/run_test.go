@@ -70,39 +70,6 @@ func TestRun_TellsCMDWhatItHolds(t *testing.T) {
 	})
 }
 
-// While its user is off, a run that is queued keeps its ticket, and one whose CMD has ended releases the lock once the
-// user is on again. If --wait ends meanwhile, the line says that Redis refuses. (A first request is refused at once,
-// see TestConnection_RedisIsAwayOrRefuses.)
-func TestRun_Refused(t *testing.T) {
-	f := sleepingFixture(t)
-	f.server = redistest.Start(t)
-	f = f.at(login(t, f.server, "somebody", "~* &* +@all"))
-	root, c := f.server.Client(), f.client("web-1")
-	m, other := c.Mutex("x"), c.Mutex("y")
-	user := func(state string) {
-		require.NoError(t, root.Do(t.Context(), "acl", "setuser", "somebody", state).Err())
-		require.NoError(t, root.Do(t.Context(), "client", "kill", "type", "normal", "user", "somebody").Err())
-	}
-	lease := f.hold(m.Lock)
-	patient := f.run("x --wait 1m", "echo up; cat")
-	f.queued(m, 1)
-	f.hold(other.Lock)
-	short := f.run("y --wait 2s", "true")
-	f.queued(other, 1)
-	user("off")
-	refused(t, short.wait(), exitTimeout, "timed out after 2s waiting for y, held by web-1: redis refuses: WRONGPASS")
-	refused(t, f.attempt("x --wait 1m"), exitUnreachable, "WRONGPASS")
-	user("on")
-	require.NoError(t, lease.Unlock(t.Context()))
-	patient.expect("up\n")
-	user("off")
-	require.NoError(t, patient.in.Close())
-	time.Sleep(1500 * time.Millisecond)
-	user("on")
-	require.Equal(t, result{}, patient.wait())
-	require.Empty(t, f.state(m).Holders)
-}
-
 // While Redis cannot save its data and refuses to write, a run waits for as long as it may.
 func TestRun_WaitsWhileRedisDoesNotWrite(t *testing.T) {
 	f := sleepingFixture(t)

@@ -131,35 +131,3 @@ func (refusingMeter) Int64UpDownCounter(
 ) (apimetric.Int64UpDownCounter, error) {
 	return noop.Int64UpDownCounter{}, errors.New("refused " + name)
 }
-
-// Name runs inside the callbacks. If it panics in the goroutine of a caller, that gets the panic, and nothing stays
-// held.
-func TestConfig_NamePanics(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		panics := true
-		o := observe(t, func(string) string {
-			if panics {
-				panic("boom")
-			}
-			return ""
-		})
-		client := s.Client(fairlock.Config{Trace: o.trace})
-		do := func() { _ = client.Mutex("x").Do(t.Context(), func(context.Context) error { return nil }) }
-		require.PanicsWithValue(t, "boom", do) // of Granted
-		pass(second)
-		s.Mutex("x").AssertFree()
-		holder := s.Mutex("x").HoldAs("holder")
-		require.PanicsWithValue(t, "boom", do) // of Queued
-		pass(second)
-		s.Mutex("x").AssertQueue()
-		require.NoError(t, holder.Unlock(t.Context()))
-		assert.Zero(t, client.Stats())
-		panics = false
-		lease, err := client.Mutex("x").Lock(t.Context())
-		require.NoError(t, err)
-		panics = true
-		require.PanicsWithValue(t, "boom", func() { _ = lease.Unlock(t.Context()) }) // of Ended
-		s.Mutex("x").AssertFree()
-		require.NoError(t, client.Shutdown(t.Context()))
-	})
-}

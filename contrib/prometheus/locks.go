@@ -10,8 +10,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/fairlock/fairlock-go/internal/bounds"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
@@ -87,7 +85,7 @@ type reading struct {
 // with rdb and cfg.
 func NewLockCollector(rdb redis.UniversalClient, cfg LockConfig) (*LockCollector, error) {
 	if cfg.Namespace == "" {
-		cfg.Namespace = bounds.DefaultNamespace
+		cfg.Namespace = admin.DefaultNamespace
 	}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = DefaultTimeout

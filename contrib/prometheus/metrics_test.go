@@ -3,12 +3,10 @@ package promfairlock_test
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -177,23 +175,6 @@ func TestMetrics_NoAllocation(t *testing.T) {
 	}))
 }
 
-// The first use of a name costs the same, however many there are.
-func TestMetrics_ManyNames(t *testing.T) {
-	trace := promfairlock.New(promfairlock.Config{Name: func(lock string) string { return lock }}).Trace()
-	used := func(from, to int) uint64 {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		for i := from; i < to; i++ {
-			trace.Queued(fairlock.QueuedInfo{Event: fairlock.Event{Namespace: "fairlock",
-				ID: fairlock.ID{Kind: "mutex", Name: fmt.Sprint(i)}}})
-		}
-		runtime.ReadMemStats(&after)
-		return after.TotalAlloc - before.TotalAlloc
-	}
-	first := used(0, 2000)
-	assert.Less(t, used(2000, 4000), 2*first)
-}
-
 // Goroutines that meet new labels at once count in the same series.
 func TestMetrics_NewLabelsAtOnce(t *testing.T) {
 	metrics := promfairlock.New(promfairlock.Config{Name: func(lock string) string { return lock }})
@@ -211,42 +192,4 @@ func TestMetrics_NewLabelsAtOnce(t *testing.T) {
 	}
 	workers.Wait()
 	assert.Equal(t, want, values(t, metrics))
-}
-
-// Name and Exemplar run inside the callbacks. If one panics in the goroutine of a caller, that gets the panic, and
-// nothing stays held.
-func TestConfig_Panics(t *testing.T) {
-	for _, name := range []string{"Name", "Exemplar"} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				panics := true
-				boom := func() {
-					if panics {
-						panic("boom")
-					}
-				}
-				cfg := promfairlock.Config{Name: func(string) string { boom(); return "" }}
-				if name == "Exemplar" {
-					cfg = promfairlock.Config{Exemplar: func(context.Context) prometheus.Labels { boom(); return nil }}
-				}
-				c := counted(s, cfg)
-				do := func() { _ = c.Mutex("x").Do(t.Context(), func(context.Context) error { return nil }) }
-				require.PanicsWithValue(t, "boom", do) // of Granted
-				time.Sleep(time.Second)
-				s.Mutex("x").AssertFree()
-				holder := s.Mutex("x").HoldAs("holder")
-				require.PanicsWithValue(t, "boom", func() { _, _ = c.Mutex("x").TryLock(t.Context()) }) // of Left
-				s.Mutex("x").AssertQueue()
-				require.NoError(t, holder.Unlock(t.Context()))
-				assert.Zero(t, c.Stats())
-				panics = false
-				lease, err := c.Mutex("x").Lock(t.Context())
-				require.NoError(t, err)
-				panics = true
-				require.PanicsWithValue(t, "boom", func() { _ = lease.Unlock(t.Context()) }) // of Ended
-				s.Mutex("x").AssertFree()
-				require.NoError(t, c.Shutdown(t.Context()))
-			})
-		})
-	}
 }

@@ -1,5 +1,3 @@
-//go:build unix
-
 package main
 
 import (
@@ -9,11 +7,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -25,22 +20,10 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
-// asProgram has the test binary be the program.
-const asProgram = "FAIRLOCK_EXAMPLE_HTTPSERVICE"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" {
-		main()
-		return
-	}
-	os.Exit(m.Run())
-}
-
 // world is what the replicas have in common.
 type world struct {
 	t        *testing.T
 	server   *redistest.Server
-	locks    *fairlock.Client // of an operator
 	operator *admin.Client
 	ledger   string
 	bank     string
@@ -71,11 +54,7 @@ func newWorld(t *testing.T) *world {
 	}))
 	t.Cleanup(bank.Close)
 	w.bank = bank.URL
-	var err error
 	w.operator = admin.New(w.server.Client(), "")
-	w.locks, err = fairlock.New(w.server.Client(), fairlock.Config{Name: "operator"})
-	require.NoError(t, err)
-	t.Cleanup(func() { w.locks.Close() })
 	return w
 }
 
@@ -116,28 +95,28 @@ func (w *world) free(account string) {
 	assert.Zero(w.t, state.Waiting)
 }
 
-// replica is a process of the service.
+// replica is the program, in this process.
 type replica struct {
-	*exec.Cmd
-	t   *testing.T
-	url string
+	t    *testing.T
+	url  string
+	stop func() // as SIGTERM does
+	end  chan error
 }
 
-func (w *world) start(redisAddr string, flags ...string) replica {
+func (w *world) start(redisAddr string, ttl, maxWait time.Duration) replica {
 	w.t.Helper()
-	cmd := exec.CommandContext(w.t.Context(), os.Args[0],
-		append([]string{"-addr", "127.0.0.1:0", "-ledger", w.ledger, "-bank", w.bank, "-grace", "1m"}, flags...)...)
-	cmd.Env = append(os.Environ(), asProgram+"=1", "FAIRLOCK_REDIS=unix://"+redisAddr)
-	cmd.Stderr = w.t.Output()
-	out, err := cmd.StdoutPipe()
+	ctx, stop := context.WithCancel(context.Background())
+	in, out := io.Pipe()
+	r := replica{w.t, "", stop, make(chan error, 1)}
+	go func() {
+		r.end <- run(ctx, config{"unix://" + redisAddr, "127.0.0.1:0", w.ledger, w.bank, ttl, maxWait, time.Minute}, out)
+		close(r.end)
+	}()
+	w.t.Cleanup(func() { stop(); <-r.end })
+	line, err := bufio.NewReader(in).ReadString('\n')
 	require.NoError(w.t, err)
-	require.NoError(w.t, cmd.Start())
-	w.t.Cleanup(func() { _ = cmd.Wait() }) // killed by the end of the test's ctx, unless the test has ended it
-	line, err := bufio.NewReader(out).ReadString('\n')
-	require.NoError(w.t, err)
-	url, found := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
-	require.True(w.t, found, line)
-	return replica{cmd, w.t, url}
+	r.url = strings.TrimSpace(strings.TrimPrefix(line, "listening on "))
+	return r
 }
 
 // answer is what a request is answered.
@@ -193,8 +172,8 @@ func TestService_Answers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	// No lease is renewed while the test runs, so a replica does not learn that it has lost one before it writes.
-	patient := w.start(w.server.Addr(), "-ttl", "1h", "-max-wait", "1h")
-	impatient := w.start(w.server.Addr(), "-ttl", "1h", "-max-wait", "1ns")
+	patient := w.start(w.server.Addr(), time.Hour, time.Hour)
+	impatient := w.start(w.server.Addr(), time.Hour, time.Nanosecond)
 
 	// A key pays once, by whichever replica.
 	first := patient.pay("ann", "1")
@@ -245,7 +224,7 @@ func TestService_RedisIsUnreachable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	link := redistest.NewLink(t, w.server)
-	r := w.start(link.Addr(), "-ttl", "2s", "-max-wait", "2s")
+	r := w.start(link.Addr(), 2*time.Second, 2*time.Second)
 	assert.Equal(t, http.StatusOK, r.ready())
 
 	stopped := r.pay("ann", "1")
@@ -266,7 +245,7 @@ func TestService_RedisIsUnreachable(t *testing.T) {
 func TestService_DrainsOnSIGTERM(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	r := w.start(w.server.Addr(), "-ttl", "1h", "-max-wait", "1h")
+	r := w.start(w.server.Addr(), time.Hour, time.Hour)
 	ann := r.pay("ann", "1")
 	annAtTheBank := w.question("ann/1")
 	bob := r.pay("bob", "1")
@@ -275,7 +254,7 @@ func TestService_DrainsOnSIGTERM(t *testing.T) {
 	w.queued("ann", 2)
 	w.queued("bob", 1)
 
-	require.NoError(t, r.Process.Signal(syscall.SIGTERM))
+	r.stop()
 	for _, answers := range queued {
 		assert.Equal(t, unavailable, <-answers)
 	}
@@ -285,7 +264,7 @@ func TestService_DrainsOnSIGTERM(t *testing.T) {
 	assert.Equal(t, paid(`{"balance":90}`), <-ann)
 	close(bobAtTheBank.approved)
 	assert.Equal(t, paid(`{"balance":90}`), <-bob)
-	require.NoError(t, r.Wait())
+	require.NoError(t, <-r.end)
 	w.free("ann")
 	w.free("bob")
 }

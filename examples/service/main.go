@@ -46,7 +46,7 @@ func run(ctx context.Context, url, addr string, work time.Duration) error {
 	if err != nil {
 		return err
 	}
-	options.ContextTimeoutEnabled, options.ReadTimeout = true, time.Second
+	options.ContextTimeoutEnabled, options.ReadTimeout, options.DialerRetries = true, time.Second, 1
 	rdb := redis.NewClient(options)
 	defer rdb.Close() // the last: nothing uses it any more
 	metrics := promfairlock.New(promfairlock.Config{})

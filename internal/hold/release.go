@@ -119,7 +119,7 @@ func (h *Holding) Unlock(ctx context.Context) error {
 func (h *Holding) release(ctx context.Context, t task.Task, closed error) error {
 	state := <-h.unlock // an earlier Unlock is bounded
 	defer func() { h.unlock <- state }()
-	left := h.left()
+	left := h.Deadline().Sub(h.env.Clock.Now())
 	switch {
 	case state == done:
 		return nil

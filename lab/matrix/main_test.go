@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -62,34 +61,4 @@ func TestFailures(t *testing.T) {
 	assert.Equal(t, "one is wrong\n", output)
 	failed, _ = failures([]byte(`{"Action":"fail","Package":"p"}`))
 	assert.Equal(t, []string{"p"}, failed)
-}
-
-// The tests of a package find the given server in PATH, and what it does not like is a result.
-func TestRun_TriesTheGivenServer(t *testing.T) {
-	root := t.TempDir()
-	for name, text := range map[string]string{
-		"go.mod":                      "module example.com/x\n\ngo 1.25\n",
-		"x_test.go":                   "package x\n\nimport (\n\t\"os/exec\"\n\t\"testing\"\n)\n\nfunc TestOld(t *testing.T) {\n\tif out, _ := exec.Command(\"redis-server\").Output(); string(out) != \"Valkey server v=8.1.0\\n\" {\n\t\tt.Fatalf(\"%s\", out)\n\t}\n}\n",
-		"internal/script/x_test.go":   "package script\n\nimport \"testing\"\n\nfunc TestNew(t *testing.T) { t.Error(\"no\") }\n",
-		"cmd/fairlock/x.go":           "package main\n\nfunc main() {}\n",
-		"internal/tools/doctor/x.go":  "package doctor\n",
-		"internal/tools/inspect/x.go": "package inspect\n",
-		"lab/matrix/x.go":             "package matrix\n",
-		"docs/x.go":                   "package docs\n",
-		"server":                      "#!/bin/sh\necho Valkey server v=8.1.0\n",
-	} {
-		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755))
-		require.NoError(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o755))
-	}
-	t.Setenv("GOWORK", "off")
-	t.Setenv("GOFLAGS", "")
-	err := run(t.Context(), root, []string{filepath.Join(root, "server")})
-	require.EqualError(t, err, "Valkey 8.1.0: scripts: TestNew")
-	all, err := readResults(root)
-	require.NoError(t, err)
-	require.Len(t, all, 1)
-	assert.Equal(t, map[string][]string{"library": {}, "scripts": {"TestNew"}, "command": {}}, all[0].Failed)
-	text, err := os.ReadFile(filepath.Join(root, "docs/compatibility.md"))
-	require.NoError(t, err)
-	assert.Contains(t, string(text), "| Valkey 8.1.0 | "+all[0].Date+" | passed | failed: TestNew | passed |")
 }

@@ -300,42 +300,6 @@ func TestPage_TellsThatItIsLost(t *testing.T) {
 		50*time.Millisecond)
 }
 
-// A keyed semaphore has its keys in a table, in the order in which they are next, and a key that is full says so until
-// it is not.
-func TestPage_Keyed(t *testing.T) {
-	s := visit(t, t.Name())
-	gpu := func(client, key string) fairlock.Semaphore {
-		return s.client(client).KeyedSemaphore("gpu", 3).Key(key, fairlock.WithKeyLimit(2))
-	}
-	full, err := gpu("train-1", "tenant 17").Acquire(t.Context(), 2)
-	require.NoError(t, err)
-	_, err = gpu("train-2", "tenant-3").Acquire(t.Context(), 1)
-	require.NoError(t, err)
-	for i, key := range []string{"tenant 17", "tenant-3"} {
-		k := gpu(fmt.Sprint("waits-", i), key)
-		go func() { _, _ = k.Acquire(t.Context(), 1) }()
-		s.open("lock?kind=keyed&name=gpu")
-		s.await(fmt.Sprint("waits-", i))
-	}
-	rows := func() [][]string {
-		return eval[[][]string](s,
-			`[...document.querySelectorAll('.keys tbody tr')].map(r => [...r.children].map(c => c.innerText))`)
-	}
-	keys := rows()
-	require.Len(t, keys, 2)
-	require.Equal(t, []string{"tenant-3", "1 of at most 2", "1", "1"}, keys[0][:4])
-	require.Equal(t, "next", keys[0][5])
-	require.Equal(t, []string{`"tenant 17"`, "2 of at most 2", "1", "1"}, keys[1][:4])
-	require.Equal(t, "at its limit", keys[1][5])
-	require.Contains(t, s.text(), "3 of 3")
-	require.NoError(t, full.Unlock(t.Context()))
-	require.Eventually(t, func() bool { return !strings.Contains(s.text(), "at its limit") }, 10*time.Second,
-		50*time.Millisecond)
-	s.open("")
-	require.Contains(t, eval[string](s, `document.querySelector('.locks tbody tr').innerText`), "keyed")
-	require.Empty(t, s.complaints())
-}
-
 // A form of another site takes no lock.
 func TestPage_OtherSite(t *testing.T) {
 	s := visit(t, t.Name())

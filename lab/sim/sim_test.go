@@ -121,7 +121,7 @@ func TestSim_ManyKeys(t *testing.T) {
 		t.Skip("another test was asked for")
 	}
 	r := run(t, Config{
-		Seed: 6, For: max(*phase, 5*time.Second), Lock: "keyed", Keys: 10_000, Permits: 32, Clients: 3, Workers: 40,
+		Seed: 6, For: 2 * time.Second, Lock: "keyed", Keys: 10_000, Permits: 32, Clients: 3, Workers: 40,
 		Faults: []string{"reply lost", "connections break", "link slow", "link cut", "process crashes", "client closed",
 			"key lost", "data lost", "semaphore resized"},
 	})
@@ -129,8 +129,8 @@ func TestSim_ManyKeys(t *testing.T) {
 	for _, e := range r.Events {
 		keys[e.Key] = e.Op == history.Request || keys[e.Key]
 	}
-	require.Greater(t, len(keys), 1000)
-	require.Greater(t, r.Report.Grants, 500)
+	require.Greater(t, len(keys), 400)
+	require.Greater(t, r.Report.Grants, 200)
 	for _, err := range r.Errs {
 		t.Error(err)
 	}

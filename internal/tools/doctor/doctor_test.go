@@ -543,6 +543,9 @@ func TestUnreachable_IsAdvised(t *testing.T) {
 		"ERR This instance has cluster support disabled":                         "not a cluster",
 		"NOPERM this user has no permissions to run the 'cluster|slots' command": "+cluster|slots",
 		"dial tcp 127.0.0.1:1: connect: connection refused":                      "address and port", // any other
+		"DENIED Redis is running in protected mode":                              "end its protected mode",
+		"ERR max number of clients reached":                                      "raise maxclients",
+		"ERR DB index is out of range":                                           "number of the database",
 	} {
 		r := Unreachable(Options{Address: "here"}, errors.New(text))
 		assert.Equal(t, 1, r.Count(Problem))

@@ -203,7 +203,7 @@ func persistence(f facts) Finding {
 	on := f.told["appendonly"] + f.told["aof_enabled"]
 	const status = "INFO persistence"
 	const disk = "the server's log says why: check its disk space, the permissions of its directory, " +
-		"and at its memory"
+		"and its memory"
 	switch fsync := f.told["appendfsync"]; {
 	case f.told["loading"] == "1":
 		return is(Problem, "the server is still loading its data, and refuses everything").

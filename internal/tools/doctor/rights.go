@@ -25,7 +25,7 @@ eval return 1 KEY; evalsha 0000 1 KEY; time; exists KEY; get KEY; set KEY x xx p
 pexpire KEY 1; zadd KEY xx 0 x; zrem KEY x; unlink KEY; zrange KEY 0 0; zrank KEY x; zscore KEY x; zmscore KEY x;
 zcard KEY; zcount KEY 0 0; zrangebyscore KEY 0 0; zrangebylex KEY - -; zlexcount KEY - -; hget KEY x;
 hset KEY x 1 x; hdel KEY x; hlen KEY; hscan KEY 0; hincrby KEY x x;
-publish CHANNEL x; subscribe CHANNEL`
+publish CHANNEL x; subscribe CHANNEL; ping`
 	others = `eval_ro return 1 KEY; evalsha_ro 0000 1 KEY; scan 0 match KEY count 1`
 )
 
@@ -59,7 +59,7 @@ func PurposeOf(command string) Purpose {
 }
 
 // spare are those without which locks work, if less well.
-var spare = []string{"+publish", "+subscribe"}
+var spare = []string{"+publish", "+subscribe", "+ping"}
 
 // Rights is a command for redis-cli that makes a user with the least rights for something.
 type Rights struct {

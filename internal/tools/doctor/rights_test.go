@@ -30,7 +30,7 @@ var calls = regexp.MustCompile(`call\('(\w+)'`)
 // new verb needs a row in senders. A new command of an operator needs a place in the texts that say what the rights are
 // for.
 func TestRights_FollowTheScripts(t *testing.T) {
-	scripts := map[Purpose][]string{Use: {"eval", "evalsha", "subscribe"}, Look: {"eval_ro", "evalsha_ro", "scan"},
+	scripts := map[Purpose][]string{Use: {"eval", "evalsha", "subscribe", "ping"}, Look: {"eval_ro", "evalsha_ro", "scan"},
 		Operate: {"eval", "evalsha", "scan"}}
 	purposeOf := func(command string) Purpose {
 		if slices.Contains(senders["inspect"], command) {

@@ -66,7 +66,7 @@ func (c *checker) fences(l *lock) {
 }
 
 // order: no grant passes an earlier waiter that still waits; of a keyed semaphore, none of the same key. (Which key is
-// next, package rules checks.)
+// next, package rules checks.) What was seen in the server tells it better: replay checks that.
 //
 // Redis gives tickets in the order in which requests arrive, and fences in the order in which it grants. So a grant
 // passes each waiter that has a lower ticket and a higher fence, or none. A grant without a ticket was made when the
@@ -114,10 +114,6 @@ func (c *checker) excuseFor(l *lock, a, b *acquisition) string {
 		// b may have got a lower ticket after that
 		c.ClockBack && c.firstLoss(l, b.request.At, b.time(Queued), Numbers) != nil:
 		return dataLost
-	case slices.Contains(l.seen.missed[a.token], b.token):
-		return "its queue was forgotten, and the waiter was not back"
-	case l.seen.before(b.token, a.token):
-		return "the waiter was granted it before, and the notification was late"
 	case a.ticket == 0 && min(b.time(Queued), b.time(Granted)) >= a.request.At && a.granted.At-a.request.At > prompt:
 		return "the one that was granted it may have had a ticket"
 	case b.granted == nil && max(a.beside, a.weight)+b.weight <= l.most(b.request.At, latest, a.permits):

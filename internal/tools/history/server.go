@@ -2,7 +2,6 @@ package history
 
 import (
 	"cmp"
-	"maps"
 	"math"
 	"slices"
 )
@@ -18,8 +17,6 @@ type seen struct {
 	permits int                 // how many there are; 0: as many as each request says
 	grants  []string            // tokens
 	brought map[grant]int       // which of grants, from 1, brought a token its fence
-	away    map[string]bool     // waiters whose queue was forgotten, and that are not back
-	missed  map[string][]string // token → those that were away when it was granted the lock
 }
 
 // grant is what a client is told of one.
@@ -30,7 +27,7 @@ type grant struct {
 
 // forget forgets holders and waiters. Waiters that come back bring their tickets.
 func (s *seen) forget() {
-	s.waiting, s.holders, s.keeps, s.away = nil, map[string]int{}, map[string]int64{}, map[string]bool{}
+	s.waiting, s.holders, s.keeps = nil, map[string]int{}, map[string]int64{}
 }
 
 // leave takes a token out of the queue, and returns its position, from 0; or -1.
@@ -40,12 +37,6 @@ func (s *seen) leave(token string) int {
 		s.waiting = slices.Delete(s.waiting, i, i+1)
 	}
 	return i
-}
-
-// before reports whether the first grant to a token was seen before the last one to another.
-func (s *seen) before(token, other string) bool {
-	i := slices.Index(s.grants, token)
-	return i >= 0 && slices.Contains(s.grants[i:], other)
 }
 
 // replay checks what was seen in the server, in its own order. A token joins with a ticket above all in the queue, or
@@ -92,7 +83,6 @@ func (c *checker) see(l *lock, s *seen, e ServerEvent) {
 		i, _ := slices.BinarySearchFunc(s.waiting, e, func(token string, e ServerEvent) int {
 			return cmp.Or(cmp.Compare(s.tickets[token], e.Ticket), cmp.Compare(token, e.Token))
 		})
-		delete(s.away, e.Token)
 		s.keys[e.Token] = e.Key
 		s.waiting = slices.Insert(s.waiting, i, e.Token)
 	case Keeps:
@@ -114,9 +104,7 @@ func (c *checker) see(l *lock, s *seen, e ServerEvent) {
 		if used > permits {
 			wrong("was granted the lock; %d of %d are held then", used, permits)
 		}
-		delete(s.away, e.Token)
 		s.grants = append(s.grants, e.Token)
-		s.missed[e.Token] = slices.AppendSeq(s.missed[e.Token], maps.Keys(s.away))
 		ahead := s.waiting
 		if i := s.leave(e.Token); i >= 0 {
 			ahead = ahead[:i]
@@ -128,7 +116,6 @@ func (c *checker) see(l *lock, s *seen, e ServerEvent) {
 		}
 	case Leaves:
 		s.leave(e.Token)
-		delete(s.away, e.Token)
 	case Drops:
 		until := s.keeps[e.Token] - 1000 // Redis drops it if less than a millisecond is left
 		if s.leave(e.Token) >= 0 && e.Until < until {
@@ -150,9 +137,6 @@ func (c *checker) see(l *lock, s *seen, e ServerEvent) {
 	case Deletes:
 		s.forget()
 	case Forgets:
-		for _, token := range s.waiting {
-			s.away[token] = true
-		}
 		s.waiting = nil
 	case Misses:
 		s.forget()
@@ -164,15 +148,14 @@ func (c *checker) see(l *lock, s *seen, e ServerEvent) {
 }
 
 // agree: what clients recorded agrees with what was seen, if nothing was missed. A grant was seen; fences rise in the
-// order of the grants seen; a ticket is one that was seen. A client that does not know its ticket gets it from there.
+// order of the grants seen; a ticket is one that was seen.
 func (c *checker) agree(l *lock, s *seen) {
 	if c.Server == nil || c.missed {
 		return
 	}
 	for _, a := range l.all {
-		if had := s.had[a.token]; a.ticket == 0 && a.granted != nil {
-			a.ticket = s.tickets[a.token]
-		} else if a.ticket != 0 && !slices.Contains(had, a.ticket) { // a replica may have given back an earlier one
+		// a replica may have given back an earlier one
+		if had := s.had[a.token]; a.ticket != 0 && !slices.Contains(had, a.ticket) {
 			c.violate(Server, []*Event{a.request, a.first[Queued]}, "%v was seen to join with tickets %d", a, had)
 		}
 	}

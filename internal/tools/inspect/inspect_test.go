@@ -150,39 +150,6 @@ func TestServer_Read(t *testing.T) {
 	})
 }
 
-// Of many holders each is listed, and those first that have held the lock longest: also one whose lease ends last. One
-// that misses renewals is counted wherever it stands.
-func TestServer_ManyHolders(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *fairlocktest.Server, s *Server, _ *fairlocktest.Link) {
-		pool := m.Semaphore("pool", 100)
-		pool.CrashHolding("leaked", time.Hour)
-		pool.CrashHolding("crashed", 100*time.Second)
-		time.Sleep(90 * time.Second)
-		for i := range 40 {
-			pool.HoldAs(fmt.Sprint("web-", i))
-		}
-		check := func(l Lock) {
-			require.Equal(t, []any{"leaked", 90 * time.Second}, []any{l.Holder().Client, l.HeldFor().Round(time.Second)})
-			require.Equal(t, "crashed", l.Holders[1].Client)
-			require.Len(t, l.Holders, 42)
-			late, all := l.Late()
-			require.Equal(t, []any{1, true}, []any{late, all})
-			require.Equal(t, []string{"crashed", "leaked"}, []string{l.LateFirst()[0].Client, l.LateFirst()[1].Client})
-		}
-		found, err := s.Find(t.Context(), Want{})
-		require.NoError(t, err)
-		check(found[0])
-		read, err := s.Read(t.Context(), 0, found[0].ID)
-		require.NoError(t, err)
-		check(read[0])
-
-		// Nobody knows of those that are not listed.
-		read[0].Used++
-		_, all := read[0].Late()
-		require.False(t, all)
-	})
-}
-
 // Locks are ordered by when they were granted, though each is read at a time of its own; those of which nobody knows
 // that are last.
 func TestByHeld(t *testing.T) {

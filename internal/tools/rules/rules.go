@@ -302,7 +302,8 @@ func expiries(s *Step) string {
 				least = max(least, s.Before.Until[key])
 			}
 			least = max(least, int64(s.After.Last))
-			most = max(most, s.Before.Until[key], least, s.Before.Until["queue"]+fenceTTL, s.Before.Now+Kept+s.waiterTTL()*Millisecond+fenceTTL)
+			most = max(most, s.Before.Until[key], least, s.Before.Until["queue"]+fenceTTL,
+				s.Before.Now+Kept+s.waiterTTL()*Millisecond+fenceTTL)
 		}
 		if until == 0 || until < least-2*Millisecond || until-2*Millisecond > most {
 			return fmt.Sprintf("%s expires at %d, want %d to %d", key, until, least, most)

@@ -18,10 +18,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/admin"
-	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/golden"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/internal/tools/golden"
 	"github.com/fairlock/fairlock-go/internal/tools/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/sample"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -43,162 +44,77 @@ func tokenOf(client string, n int) token.Token {
 	return t
 }
 
-// sample is a lock that so many hold and so many wait for; every third waiter has expired, and the first holder does
-// not renew its lease.
-func sample(kind fairlock.Kind, name string, holders, waiters int) inspect.Lock {
+// lock is a lock that so many hold and so many wait for.
+func lock(kind fairlock.Kind, name string, holders, waiters int) inspect.Lock {
 	l := inspect.Lock{ID: inspect.ID{Kind: kind, Name: name}}
-	l.At, l.Fence, l.Waiting, l.Used, l.Permits = noon, uint64(noon.Add(-12400*time.Millisecond).UnixMicro()), waiters,
-		holders, 1
-	weight := 1
-	switch kind {
-	case fairlock.KindSemaphore, fairlock.KindKeyedSemaphore:
-		weight, l.Used, l.Permits, l.Resized = 2, 2*holders, 8, holders+waiters == 0
-	case fairlock.KindRWMutex:
-		l.Permits = 0
-	}
+	l.At, l.Fence, l.Waiting, l.Used, l.Waiters = noon, 1, waiters, holders, []admin.Waiter{}
 	for i := range holders {
-		h := admin.Holder{
-			Client: fmt.Sprintf("web-%d", i+1), Token: tokenOf(fmt.Sprintf("web-%d", i+1), i+1), Fence: l.Fence + uint64(i),
-			Age: 12400 * time.Millisecond, TTL: 8100 * time.Millisecond, Weight: weight, Renewed: 1900 * time.Millisecond,
-		}
-		if i == 0 && holders > 1 {
-			h.TTL, h.Renewed, h.Missed = 2*time.Second, 8*time.Second, 3
-		}
-		l.Holders = append(l.Holders, h)
+		token := tokenOf(fmt.Sprintf("web-%d", i+1), i+1)
+		l.Holders = append(l.Holders, admin.Holder{Client: token.Client(), Token: token, Fence: uint64(i + 1),
+			Age: 12400 * time.Millisecond, TTL: 8100 * time.Millisecond, Weight: 1, Renewed: 1900 * time.Millisecond})
 	}
-	l.Waiters = []admin.Waiter{}
 	for i := range waiters {
-		w := admin.Waiter{
-			Client: fmt.Sprintf("job-%d", i), Token: tokenOf(fmt.Sprintf("job-%d", i), i), Age: 11200 * time.Millisecond,
-			Ticket: l.Fence + 1200000 + uint64(
-				i), TTL: 5100 * time.Millisecond, Weight: weight, Writer: kind == fairlock.KindRWMutex,
-		}
-		if i%3 == 2 {
-			w.TTL = -3 * time.Second
-			l.Waiting, l.Expired = l.Waiting-1, l.Expired+1
-		} else if l.OldestWait == 0 {
-			l.OldestWait = w.Age
-		}
-		l.Waiters = append(l.Waiters, w)
+		token := tokenOf(fmt.Sprintf("job-%d", i), i)
+		l.Waiters = append(l.Waiters, admin.Waiter{Client: token.Client(), Token: token, Ticket: uint64(i + 9),
+			Age: 11200 * time.Millisecond, TTL: 5100 * time.Millisecond, Weight: 1})
 	}
 	return l
 }
 
-// released is a holder that has released its lock, which is free in 3 s.
-func released(h admin.Holder) admin.Holder {
-	h.Released, h.TTL, h.Renewed, h.Missed = true, 3*time.Second, -1, 0
-	return h
-}
-
 func text(lines []string) string { return strings.Join(lines, "\n") + "\n" }
 
-// Each lock as status, watch and --json show it, and all of them as list does. The fields of the JSON are a promise to
-// scripts: they are not renamed, nor do they change their meaning.
-func TestLock_Texts(t *testing.T) {
-	change := func(l inspect.Lock, f func(*inspect.Lock)) inspect.Lock { f(&l); return l }
-	all := []inspect.Lock{
-		sample(fairlock.KindMutex, "billing:42", 1, 0),
-		sample(fairlock.KindMutex, "billing:42", 1, 6),
-		change(sample(fairlock.KindMutex, "theirs", 1, 1), func(l *inspect.Lock) { // nothing is known
-			l.Holders[0] = admin.Holder{Client: "their\x1bsecret", TTL: -1, Weight: 1, Renewed: -1}
-			l.Waiters[0] = admin.Waiter{Client: "their\x1bsecret", Weight: 1, TTL: -time.Hour}
-			l.Waiting, l.Expired, l.OldestWait = 0, 1, 0
-		}),
-		sample(fairlock.KindMutex, "free with a queue", 0, 1),
-		sample(fairlock.KindMutex, "free", 0, 0),
-		change(sample(fairlock.KindMutex, "unused", 0, 0), func(l *inspect.Lock) { l.Fence = 0 }),
-		sample(fairlock.KindSemaphore, "api", 3, 1),
-		change(sample(fairlock.KindSemaphore, "api", 2, 0), func(l *inspect.Lock) { l.Used = 8 }),
-		sample(fairlock.KindRWMutex, "catalogue", 2, 2),
-		change(sample(fairlock.KindRWMutex, "catalogue", 1, 0), func(l *inspect.Lock) { l.Holders[0].Writer = true }),
-		sample(fairlock.KindMutex, strings.Repeat("日", 9), 1, 0),
-		sample(fairlock.KindMutex, "\x1b[31m\xff", 1, 0),
-		{ID: inspect.ID{Kind: fairlock.KindMutex, Name: "foreign"},
-			Err: errors.New(`key "n:{foreign}:lock" is not ours: WRONGTYPE`)},
-		change(sample(fairlock.KindMutex, "handed over", 1, 0), func(l *inspect.Lock) { // for 5.7 s, of 10
-			l.Holders[0].Age, l.Holders[0].Renewed, l.Holders[0].TTL = 200*time.Millisecond, 200*time.Millisecond,
-				5500*time.Millisecond
-		}),
-		change(sample(fairlock.KindMutex, "released", 1, 1), func(l *inspect.Lock) { // for another 3 s
-			l.Holders[0] = released(l.Holders[0])
-		}),
-		sample(fairlock.KindSemaphore, "resized", 0, 0),
-		change(sample(fairlock.KindSemaphore, "some released", 3, 0),
-			func(l *inspect.Lock) { l.Holders[1] = released(l.Holders[1]) }),
-		// above its TTL: nobody knows whether it is renewed
-		change(sample(fairlock.KindMutex, "minimum hold", 1, 0), func(l *inspect.Lock) {
-			l.Holders[0].Renewed = -1
-		}),
-		change(sample(fairlock.KindSemaphore, "two numbers", 2, 1),
-			func(l *inspect.Lock) { l.Permits, l.Others = 3, []int{8} }),
-		change(sample(fairlock.KindKeyedSemaphore, "gpu", 2, 2), func(l *inspect.Lock) {
-			for i := range l.Holders {
-				l.Holders[i].Key, l.Waiters[i].Key = "tenant-3", []string{"tenant-3", "tenant 17"}[i]
+// Each lock of the sample as status, watch and --json show it, and all of them as list does. The fields of the JSON are
+// a promise to scripts: they are not renamed, nor do they change their meaning.
+func TestLock_Golden(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *fairlocktest.Server, s *inspect.Server, _ *fairlocktest.Link) {
+		ids, end := sample.Locks(t, m)
+		defer end()
+		all, err := s.Read(t.Context(), 100, ids...)
+		require.NoError(t, err)
+		var b strings.Builder
+		for _, l := range all {
+			fmt.Fprintf(&b, "%s%s\n", text(Block(Paint{}, l, 3)), Line(l))
+			l.Waiters = l.Waiters[:min(4, len(l.Waiters))] // of the crowd
+			fmt.Fprintf(&b, "%s\n\n", JSON(l))
+			var d struct {
+				Base64 []byte `json:"name_base64"`
 			}
-			l.State.Keys = []admin.KeyState{
-				{Key: "tenant 17", Waiting: 1, Share: 1, Age: 11200 * time.Millisecond},
-				{Key: "tenant-3", Held: 4, Waiting: 1, Limit: 4, Share: 3, Age: 11200 * time.Millisecond, AtLimit: true,
-					Others: []int{0, 2}},
+			require.NoError(t, json.Unmarshal([]byte(JSON(l)), &d))
+			require.True(t, d.Base64 == nil || string(d.Base64) == l.Name)
+		}
+		for _, width := range []int{0, 120, 80, 60, 40} {
+			fmt.Fprintf(&b, "%d columns:\n%s\n", width, text(Table(Paint{Width: width}, all)))
+			for _, l := range all {
+				if l.Name == "key at its limit" {
+					fmt.Fprintf(&b, "%s\n", text(Block(Paint{Width: width}, l, 9)))
+				}
 			}
-		}),
-		change(sample(fairlock.KindMutex, "election", 1, 2), func(l *inspect.Lock) {
-			l.Holders[0].Leader, l.Waiters[0].Candidate, l.Waiters[1].Candidate, l.Candidates, l.OldestWait = true, true, true,
-				2, 0
-		}),
-		change(sample(fairlock.KindMutex, "all expired", 0, 3), func(l *inspect.Lock) {
-			for i := range l.Waiters {
-				l.Waiters[i].TTL = -time.Minute
-			}
-			l.Waiting, l.Expired, l.OldestWait = 0, 3, 0
-		}),
-		change(sample(fairlock.KindMutex, "a silent waiter", 1, 1), func(l *inspect.Lock) { l.Waiters[0].TTL = time.Second }),
-		change(sample(fairlock.KindSemaphore, "three numbers", 2, 1),
-			func(l *inspect.Lock) { l.Permits, l.Others = 8, []int{3, 5} }),
-		// the next one wants more than there is
-		change(sample(fairlock.KindKeyedSemaphore, "wide", 3, 2), func(l *inspect.Lock) {
-			l.Waiters[0].Key, l.Waiters[0].Weight, l.Waiters[1].Key = "tenant-1", 5, "tenant-2"
-			l.State.Keys = []admin.KeyState{
-				{Key: "tenant-1", Waiting: 1, Share: 1, Age: 11200 * time.Millisecond}, {Key: "tenant-2", Waiting: 1, Share: 1,
-					Age: 11200 * time.Millisecond},
-			}
-		}),
-	}
-	var b strings.Builder
-	for _, l := range all {
-		fmt.Fprintf(&b, "%s%s\n%s\n\n", text(Block(Paint{}, l, 3)), Line(l), JSON(l))
-	}
-	for _, width := range []int{0, 120, 80, 60, 40} {
-		fmt.Fprintf(&b, "%d columns:\n%s\n%s\n", width, text(Table(Paint{Width: width}, all)),
-			text(Block(Paint{Width: width}, all[6], 9)))
-	}
-	golden.Equal(t, "locks.txt", b.String())
-	plain, coloured := Table(Paint{}, all), Table(Paint{Colours: true}, all)
-	require.NotEqual(t, plain, coloured)
-	for i := range plain {
-		require.Equal(t, lipgloss.Width(plain[i]), lipgloss.Width(strings.TrimRight(coloured[i], " ")),
-			"colours do not shift columns")
-	}
-	require.Equal(t, "[\n"+JSON(all[0])+",\n"+JSON(all[1])+"\n]\n", Array(all[:2]))
-	require.Equal(t, "[]\n", Array(nil))
-	var d struct {
-		Base64 []byte `json:"name_base64"`
-	}
-	require.NoError(t, json.Unmarshal([]byte(JSON(all[11])), &d))
-	require.Equal(t, "\x1b[31m\xff", string(d.Base64))
+		}
+		golden.Equal(t, "locks.txt", sample.Stable(b.String()))
+		plain, coloured := Table(Paint{}, all), Table(Paint{Colours: true}, all)
+		require.NotEqual(t, plain, coloured)
+		for i := range plain {
+			require.Equal(t, lipgloss.Width(plain[i]), lipgloss.Width(strings.TrimRight(coloured[i], " ")),
+				"colours do not shift columns")
+		}
+		require.Equal(t, "[\n"+JSON(all[0])+",\n"+JSON(all[1])+"\n]\n", Array(all[:2]))
+		require.Equal(t, "[]\n", Array(nil))
+	})
 }
 
 // On no terminal is a line too wide, each lock has one, and a long name takes no column away: it is cut in the middle,
 // to a third.
 func TestTable_Fits(t *testing.T) {
 	long := []inspect.Lock{
-		sample(fairlock.KindMutex, "billing:customer:0001:invoice", 1, 1), sample(fairlock.KindSemaphore,
+		lock(fairlock.KindMutex, "billing:customer:0001:invoice", 1, 1), lock(fairlock.KindSemaphore,
 			"billing:customer:0002:invoice", 3, 1),
-		sample(fairlock.KindMutex, strings.Repeat("long/", 200)+"end", 1, 0), sample(fairlock.KindMutex,
+		lock(fairlock.KindMutex, strings.Repeat("long/", 200)+"end", 1, 0), lock(fairlock.KindMutex,
 			strings.Repeat("日", 300), 1, 0),
 	}
 	for i := range long {
 		long[i].Holders[0].Token = tokenOf(strings.Repeat("h", 60)+"-4711@web-3", 1)
 	}
+	long[1].Holders[0].Missed = 3
 	for width, columns := range map[int]string{
 		120: "NAME KIND IN USE HOLDER HELD FOR LEASE LEFT RENEWED WAITING OLDEST WAIT",
 		80:  "NAME IN USE HOLDER RENEWED WAITING OLDEST WAIT", 70: "NAME IN USE RENEWED WAITING OLDEST WAIT",
@@ -220,35 +136,14 @@ func TestTable_Fits(t *testing.T) {
 	}
 }
 
-// Of 300 waiters some have lines of their own; the rest is counted by client, and so are those that have expired.
-func TestBlock_Groups(t *testing.T) {
-	l := sample(fairlock.KindMutex, "x", 1, 300)
-	for i := range l.Waiters {
-		l.Waiters[i].Token, l.Waiters[i].TTL = tokenOf(fmt.Sprintf("web-%d", i%3), i%1000), 5*time.Second
-		if i >= 200 {
-			l.Waiters[i].TTL = -time.Second
-		}
-	}
-	l.Waiting, l.Expired = 200, 100
-	lines := Block(Paint{}, l, 20)
-	require.Len(t, lines, 1+2+1+20+2)
-	require.Equal(t, []string{
-		"  180 more: 60 web-2, 60 web-0, 60 web-1",
-		"  100 expired, dropped by the next requests: 34 web-2, 33 web-0, 33 web-1",
-	}, lines[len(lines)-2:])
-	l.Waiters = l.Waiters[:100]
-	require.Equal(t, "  180 more: 27 web-2, 27 web-0, 26 web-1, and 100 that are not listed", Block(Paint{}, l, 20)[24])
-	require.Len(t, Block(Paint{}, l, 1000), 1+2+1+100+2)
-}
-
 // Of each name, the locks in use and a resized semaphore are shown, and if there are none the one that was used last.
 func TestWorth(t *testing.T) {
-	used, free, resized := sample(fairlock.KindMutex, "x", 1, 0), sample(fairlock.KindSemaphore, "x", 0,
-		0), sample(fairlock.KindSemaphore, "x", 0, 0)
-	free.Permits, free.Resized = 0, false
+	used, free := lock(fairlock.KindMutex, "x", 1, 0), lock(fairlock.KindSemaphore, "x", 0, 0)
+	resized := free
+	resized.Permits, resized.Resized = 7, true
 	never, unused := inspect.Lock{ID: inspect.ID{Kind: fairlock.KindRWMutex,
 		Name: "x"}}, inspect.Lock{ID: inspect.ID{Name: "x"}}
-	other, faulty := sample(fairlock.KindMutex, "b", 0, 0), inspect.Lock{ID: never.ID, Err: errors.New("no")}
+	other, faulty := lock(fairlock.KindMutex, "b", 0, 0), inspect.Lock{ID: never.ID, Err: errors.New("no")}
 	for _, c := range []struct{ all, want []inspect.Lock }{
 		{nil, nil}, {[]inspect.Lock{used, free, never}, []inspect.Lock{used}}, {[]inspect.Lock{never, free},
 			[]inspect.Lock{free}},
@@ -264,11 +159,12 @@ func TestWorth(t *testing.T) {
 
 func TestChanges(t *testing.T) {
 	var c Changes
-	one, two := sample(fairlock.KindMutex, "x", 1, 1), sample(fairlock.KindMutex, "x", 1, 2)
-	free, other, never := sample(fairlock.KindMutex, "x", 0, 0), sample(fairlock.KindRWMutex, "y", 1,
+	one, two := lock(fairlock.KindMutex, "x", 1, 1), lock(fairlock.KindMutex, "x", 1, 2)
+	free, other, never := lock(fairlock.KindMutex, "x", 0, 0), lock(fairlock.KindRWMutex, "y", 1,
 		0), inspect.Lock{ID: inspect.ID{Kind: fairlock.KindRWMutex, Name: "x"}}
 	kept := two
-	kept.Holders = []admin.Holder{released(two.Holder())}
+	kept.Holders = slices.Clone(two.Holders)
+	kept.Holders[0].Released = true
 	away := Glance{Err: errors.New("away")}
 	glance := func(all ...inspect.Lock) Glance { return Glance{Locks: all} }
 	for _, step := range []struct {
@@ -295,7 +191,7 @@ func TestChanges(t *testing.T) {
 
 	// A script is told what a line has no room for: that the last waiter is another one.
 	script, lines := Changes{JSON: true}, Changes{}
-	l := sample(fairlock.KindMutex, "x", 1, 6)
+	l := lock(fairlock.KindMutex, "x", 1, 6)
 	for _, c := range []struct {
 		last          string
 		script, lines int
@@ -416,7 +312,7 @@ func on(named bool, width, height int, glances ...Glance) tea.Model {
 
 func many(n int) (all []inspect.Lock) {
 	for i := range n {
-		all = append(all, sample(fairlock.KindMutex, fmt.Sprintf("job:%04d", i), 1, 0))
+		all = append(all, lock(fairlock.KindMutex, fmt.Sprintf("job:%04d", i), 1, 0))
 	}
 	return all
 }
@@ -425,21 +321,21 @@ func many(n int) (all []inspect.Lock) {
 // locks.
 func TestScreen(t *testing.T) {
 	silent := Glance{Err: errSilent}
-	free := sample(fairlock.KindMutex, "free", 0, 0)
+	free := lock(fairlock.KindMutex, "free", 0, 0)
 	var b strings.Builder
 	for _, m := range []tea.Model{
 		on(false, 80, 7), on(false, 80, 7, silent), on(false, 80, 7, Glance{Locks: []inspect.Lock{free}}),
 		on(false, 60, 7, Glance{None: "no locks in this namespace; namespaces with locks: fairlock, billing"}),
 		on(false, 80, 8, Glance{Locks: append(many(2), free)}, silent, silent), on(false, 80, 8,
 			Glance{Locks: many(9)}), on(false, 30, 8, Glance{Locks: many(2)}),
-		on(true, 100, 24, Glance{Locks: []inspect.Lock{sample(fairlock.KindMutex, "x", 1, 99),
-			sample(fairlock.KindRWMutex, "y", 1, 0), {ID: inspect.ID{Name: "none"}}}}),
+		on(true, 100, 24, Glance{Locks: []inspect.Lock{lock(fairlock.KindMutex, "x", 1, 99),
+			lock(fairlock.KindRWMutex, "y", 1, 0), {ID: inspect.ID{Name: "none"}}}}),
 	} {
 		require.True(t, m.View().AltScreen)
 		b.WriteString(m.View().Content + "\n----\n")
 	}
 	golden.Equal(t, "screen.txt", b.String())
-	wide := append(many(30), sample(fairlock.KindRWMutex, strings.Repeat("日", 300), 30, 30))
+	wide := append(many(30), lock(fairlock.KindRWMutex, strings.Repeat("日", 300), 30, 30))
 	for _, named := range []bool{false, true} {
 		for _, size := range [][2]int{{0, 0}, {1, 1}, {80, 1}, {1, 5}, {80, 6}, {40, 24}, {120, 60}} {
 			lines := strings.Split(on(named, size[0], size[1], Glance{Locks: wide}, silent).View().Content, "\n")

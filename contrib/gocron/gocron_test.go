@@ -1,0 +1,442 @@
+package gocronfairlock_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/google/uuid"
+	"github.com/jonboulle/clockwork"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	gocronfairlock "github.com/fairlock/fairlock-go/contrib/gocron"
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/internal/bounds"
+	"github.com/fairlock/fairlock-go/leader"
+)
+
+// The tests run in bubbles of testing/synctest, on a server in memory: time passes only while every goroutine waits.
+
+const (
+	period   = 10 * time.Second
+	ttl      = 5 * time.Second        // of the replicas' clients
+	minHold  = 5 * time.Second        // longer than the clocks are apart, and shorter than the period less that
+	spread   = 600 * time.Millisecond // how far the clocks of the replicas are apart
+	workTime = 100 * time.Millisecond // how long the job takes
+)
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
+func TestMain(m *testing.M) {
+	redis.SetLogger(silent{}) // it writes to the standard error when a connection breaks
+	os.Exit(m.Run())
+}
+
+type task = func(context.Context) error
+
+// share returns the task of a replica, and the options of its scheduler.
+type share func(c *cluster, client *fairlocktest.Client, do task) (task, []gocron.SchedulerOption)
+
+func byTask(_ *cluster, client *fairlocktest.Client, do task) (task, []gocron.SchedulerOption) {
+	return gocronfairlock.Task(client.Mutex("report", fairlock.WithMinHold(minHold)), do), nil
+}
+
+func byLocker(c *cluster, client *fairlocktest.Client, do task) (task, []gocron.SchedulerOption) {
+	locker, err := gocronfairlock.NewLocker(client.Client, minHold)
+	require.NoError(c.t, err)
+	return do, []gocron.SchedulerOption{gocron.WithDistributedLocker(locker)}
+}
+
+func byElector(c *cluster, client *fairlocktest.Client, do task) (task, []gocron.SchedulerOption) {
+	elector := gocronfairlock.NewElector(campaign(c.t.Context(), client))
+	return do, []gocron.SchedulerOption{gocron.WithDistributedElector(elector)}
+}
+
+// campaign has a process campaign until its client is closed or ctx ends.
+func campaign(ctx context.Context, c *fairlocktest.Client) *leader.Elector {
+	e := leader.New(c.Client, "scheduler", leader.Config{Logger: slog.New(slog.DiscardHandler)})
+	go func() {
+		_ = e.Run(ctx, func(ctx context.Context) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+	}()
+	return e
+}
+
+// cluster is the replicas of a program that have the same job, and what they do.
+type cluster struct {
+	*fairlocktest.Server
+
+	t     *testing.T
+	share share
+	work  func(ctx context.Context, r *replica) error
+
+	mu   sync.Mutex
+	runs []run   // guarded by mu
+	errs []error // guarded by mu: what gocron's listeners were called with
+}
+
+// run is one run of the job, at a time of the bubble's clock.
+type run struct {
+	by *replica
+	at time.Time
+}
+
+// machineClock is the clock of one machine, which is ahead of the bubble's.
+type machineClock struct {
+	clockwork.Clock
+	fast time.Duration
+}
+
+func (c machineClock) Now() time.Time { return c.Clock.Now().Add(c.fast) }
+
+// replica is one process.
+type replica struct {
+	*fairlocktest.Client
+	gocron.Scheduler
+	fast time.Duration
+	dead chan struct{}
+	kill func() // once
+}
+
+// start starts a replica.
+func (c *cluster) start(fast time.Duration) *replica {
+	c.t.Helper()
+	r := &replica{Client: c.Client(fairlock.Config{TTL: ttl}), fast: fast, dead: make(chan struct{})}
+	r.Link.Delay(5*time.Millisecond, 5*time.Millisecond)
+	do, options := c.share(c, r.Client, func(ctx context.Context) error {
+		c.mu.Lock()
+		c.runs = append(c.runs, run{r, time.Now()})
+		c.mu.Unlock()
+		return c.work(ctx, r)
+	})
+	var err error
+	r.Scheduler, err = gocron.NewScheduler(append(options,
+		gocron.WithClock(machineClock{clockwork.NewRealClock(), fast}))...)
+	require.NoError(c.t, err)
+	// gocron's Shutdown polls until all jobs have ended, and meanwhile no time passes in a bubble. So the jobs must end
+	// without that: they watch dead.
+	r.kill = sync.OnceFunc(func() {
+		r.Crash()
+		close(r.dead)
+		assert.NoError(c.t, r.Shutdown())
+	})
+	c.t.Cleanup(r.kill)
+	failed := func(_ uuid.UUID, name string, err error) {
+		assert.Equal(c.t, "report", name)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.errs = append(c.errs, err)
+	}
+	_, err = r.NewJob(gocron.CronJob("*/10 * * * * *", true), gocron.NewTask(do), gocron.WithName("report"),
+		gocron.WithEventListeners(gocron.AfterLockError(failed), gocron.AfterJobRunsWithError(failed)))
+	require.NoError(c.t, err)
+	r.Start()
+	return r
+}
+
+// took returns and forgets what has happened.
+func (c *cluster) took() (runs []run, errs []error) {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	runs, errs, c.runs, c.errs = c.runs, c.errs, nil, nil
+	return runs, errs
+}
+
+// worked is the job: it takes workTime, or ends with its process.
+func worked(_ context.Context, r *replica) error {
+	select {
+	case <-time.After(workTime):
+	case <-r.dead:
+	}
+	return nil
+}
+
+// Three replicas share a job. After each minute, the one that begins the job next is killed, in turn while it runs the
+// job and afterwards, and another one with the same clock is started half a minute later. With an Elector, ticks are
+// missed until another replica leads.
+//
+//fairlock:promise Jobs of gocron: of replicas that share a job by a Locker or a Task, one runs it each time, though their clocks differ, and also when replicas die; the ctx of a Task ends before another replica runs the job
+func TestShare_EachTickOnce(t *testing.T) {
+	t.Parallel()
+	const deaths = 6
+	for name, share := range map[string]share{"Task": byTask, "Locker": byLocker, "Elector": byElector} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := &cluster{Server: fairlocktest.NewServer(t), t: t, share: share, work: worked}
+				for _, fast := range []time.Duration{0, spread / 2, spread} {
+					c.start(fast)
+					time.Sleep(1100 * time.Millisecond)
+				}
+				var all []run
+				next := func() run { // waits for a run that has just begun
+					for {
+						runs, _ := c.took()
+						if all = append(all, runs...); len(runs) > 0 && time.Since(runs[len(runs)-1].at) < workTime {
+							return runs[len(runs)-1]
+						}
+						time.Sleep(10 * time.Millisecond)
+					}
+				}
+				for i := range deaths {
+					time.Sleep(time.Minute)
+					victim := next().by
+					if i%2 == 1 {
+						time.Sleep(2 * workTime) // its release has arrived
+					}
+					victim.kill()
+					time.Sleep(30 * time.Second)
+					c.start(victim.fast)
+				}
+				next()
+				missed, tick := 0, all[0].at.Add(all[0].by.fast).Truncate(time.Second)
+				for _, r := range all {
+					at := r.at.Add(r.by.fast).Truncate(time.Second)
+					require.False(t, at.Before(tick), "%v by %s comes after the run before %v", at, r.by.Name(), tick)
+					missed += int(at.Sub(tick) / period)
+					tick = at.Add(period)
+				}
+				if name == "Elector" {
+					assert.LessOrEqual(t, missed, deaths)
+				} else {
+					assert.Zero(t, missed)
+				}
+			})
+		})
+	}
+}
+
+// The replica that runs the job cannot reach Redis any more. The ctx of a Task ends before another replica runs it.
+//
+//fairlock:promise Jobs of gocron
+func TestTask_LostLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var first, ended time.Time
+		c := &cluster{Server: fairlocktest.NewServer(t), t: t, share: byTask}
+		c.work = func(ctx context.Context, r *replica) error {
+			if first.IsZero() {
+				first = time.Now()
+				r.Link.Cut()
+				<-ctx.Done()
+				ended = time.Now()
+			}
+			return context.Cause(ctx)
+		}
+		c.start(0)
+		time.Sleep(time.Second)
+		c.start(spread)
+		time.Sleep(time.Minute)
+		runs, errs := c.took()
+		require.Equal(t, first, runs[0].at)
+		assert.NotSame(t, runs[0].by, runs[1].by)
+		assert.True(t, ended.Before(runs[1].at))
+		require.ErrorIs(t, errors.Join(errs...), fairlock.ErrLost)
+	})
+}
+
+// A Task returns nil only if another one has the lock, and every other error. An ErrBusy of f is one of its own, also
+// if it is of a lock of the same name.
+func TestTask_Errors(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := fairlocktest.NewServer(t)
+		client := s.Client(fairlock.Config{})
+		m := client.Mutex("report")
+		busy := fmt.Errorf("%w", &fairlock.Error{Op: "trydo", Name: "report", Err: fairlock.ErrBusy})
+		for _, want := range []error{nil, errors.New("broken"), busy} {
+			require.Equal(t, want, gocronfairlock.Task(m, func(ctx context.Context) error {
+				lease, ok := fairlock.LeaseFromContext(ctx)
+				require.True(t, ok)
+				require.NoError(t, lease.Err())
+				return want
+			})(t.Context()))
+		}
+		require.ErrorIs(t, gocronfairlock.Task(m, func(context.Context) error {
+			s.Mutex("report").ForceRelease()
+			return nil
+		})(t.Context()), fairlock.ErrLost)
+		never := func(context.Context) error { assert.Fail(t, "called"); return nil }
+		_ = s.Mutex("report").HoldAs("other")
+		require.NoError(t, gocronfairlock.Task(m, never)(t.Context()))
+		s.Stop()
+		require.ErrorIs(t, gocronfairlock.Task(m, never)(t.Context()), fairlock.ErrUnreachable)
+		assert.Panics(t, func() { gocronfairlock.Task(fairlock.Mutex{}, nil) })
+	})
+}
+
+// A leader that cannot reach Redis does not begin a job after its leadership has ended.
+func TestElector_IsLeader(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := fairlocktest.NewServer(t)
+		client := s.Client(fairlock.Config{})
+		one := gocronfairlock.NewElector(campaign(t.Context(), client))
+		synctest.Wait()
+		two := gocronfairlock.NewElector(campaign(t.Context(), s.Client(fairlock.Config{})))
+		leads := func(first, second error) {
+			t.Helper()
+			synctest.Wait()
+			require.Equal(t, []error{first, second}, []error{one.IsLeader(t.Context()), two.IsLeader(t.Context())})
+		}
+		leads(nil, gocronfairlock.ErrNotLeader)
+		client.Link.Cut()
+		time.Sleep(bounds.DefaultTTL - time.Millisecond)
+		leads(gocronfairlock.ErrNotLeader, gocronfairlock.ErrNotLeader)
+		time.Sleep(time.Second)
+		leads(gocronfairlock.ErrNotLeader, nil)
+		assert.Panics(t, func() { gocronfairlock.NewElector(nil) })
+	})
+}
+
+// gocron skips a run when Redis is away. The error is logged, because gocron drops it if a job has no listener. That
+// another replica has the lock, or that gocron shuts down, is not logged.
+func TestLocker_RedisIsAway(t *testing.T) {
+	logged := captureLog(t)
+	synctest.Test(t, func(t *testing.T) {
+		s := fairlocktest.NewServer(t)
+		c := &cluster{Server: s, t: t, share: byLocker, work: worked}
+		c.start(0)
+		c.start(spread)
+		time.Sleep(15 * time.Second)
+		runs, errs := c.took()
+		require.Equal(t, []int{1, 1}, []int{len(runs), len(errs)})
+		require.ErrorIs(t, errs[0], fairlock.ErrBusy)
+		locker, err := gocronfairlock.NewLocker(s.Client(fairlock.Config{}).Client, time.Second)
+		require.NoError(t, err)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel() // as gocron's Shutdown does
+		_, err = locker.Lock(ended, "other")
+		require.ErrorIs(t, err, context.Canceled)
+		assert.Empty(t, logged.String())
+
+		s.Stop()
+		time.Sleep(10 * time.Second)
+		runs, errs = c.took()
+		require.Equal(t, []int{0, 2}, []int{len(runs), len(errs)})
+		for _, err := range errs {
+			require.ErrorIs(t, err, fairlock.ErrUnreachable)
+		}
+		assert.Equal(t, 2, strings.Count(logged.String(), `msg="job skipped" job=report err=`), logged.String())
+		s.Start()
+		time.Sleep(10 * time.Second)
+		runs, _ = c.took()
+		require.Len(t, runs, 1)
+	})
+}
+
+func report() {}
+
+func synced[T any]() {}
+
+type job[T any] struct{}
+
+func (job[T]) run() {}
+
+// The name that gocron gives to a closure, or to a generic function, is refused, before anything is sent. That of a
+// function is not, nor one that only looks similar.
+func TestLocker_Names(t *testing.T) {
+	logged := captureLog(t)
+	synctest.Test(t, func(t *testing.T) {
+		s := fairlocktest.NewServer(t)
+		locker, err := gocronfairlock.NewLocker(s.Client(fairlock.Config{}).Client, time.Millisecond)
+		require.NoError(t, err)
+		scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, scheduler.Shutdown()) })
+		ran := make(chan string, 10)
+		var method interface{ run() } = job[int]{}
+		refused := []func(){func() {}, synced[int], synced[string], job[int]{}.run, method.run}
+		for _, f := range append(refused, report) {
+			_, err = scheduler.NewJob(gocron.DurationJob(time.Minute), gocron.NewTask(f), gocron.WithEventListeners(
+				gocron.AfterJobRuns(func(_ uuid.UUID, name string) { ran <- name }),
+			))
+			require.NoError(t, err)
+		}
+		scheduler.Start()
+		time.Sleep(90 * time.Second)
+		synctest.Wait()
+		assert.Equal(t, len(refused), strings.Count(logged.String(), "use gocron.WithName"), logged.String())
+		require.Len(t, ran, 1)
+		assert.Equal(t, "github.com/fairlock/fairlock-go/contrib/gocron_test.report", <-ran)
+
+		for name, ok := range map[string]bool{
+			"report": true, "main.report": true, "main.(*service).report-fm": true, "func1": true, "main.func1x": true,
+			"main.main.func1": false, "main.main.func12.3.1": false, "main.main.makeReport.func6": false,
+			"main.makeReport[...].func1": false, "main.main.func4.makeReport.1": false,
+			"main.main.func4.(*service).report.2": false,
+			"main.main.func1.makeReport":          true, "report.2": true,
+			"main.sync[...]": false, "main.(*job[...]).run-fm": false, "go:interface { main.run() }.main.run-fm": false,
+			"go": true, "[...]": true, "sync [...] now": true,
+		} {
+			_, err := locker.Lock(t.Context(), name)
+			assert.Equal(t, ok, err == nil, "%s: %v", name, err)
+			assert.True(t, ok || errors.Is(err, fairlock.ErrInvalid))
+		}
+	})
+}
+
+// gocron's Shutdown ends the ctx with which Unlock is called. The lock is released all the same. This test is not in a
+// bubble, because Shutdown polls until the job has ended.
+func TestLocker_Shutdown(t *testing.T) {
+	t.Parallel()
+	s := fairlocktest.NewServer(t)
+	locker, err := gocronfairlock.NewLocker(s.Client(fairlock.Config{TTL: time.Hour}).Client, time.Millisecond)
+	require.NoError(t, err)
+	scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
+	require.NoError(t, err)
+	began := make(chan bool)
+	_, err = scheduler.NewJob(gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()),
+		gocron.NewTask(func(ctx context.Context) {
+			began <- true
+			<-ctx.Done()
+		}), gocron.WithName("report"))
+	require.NoError(t, err)
+	scheduler.Start()
+	<-began
+	require.NotEmpty(t, s.Mutex("report").State().Holders)
+	require.NoError(t, scheduler.Shutdown())
+	state := s.Mutex("report").State()
+	assert.True(t, len(state.Holders) == 0 || state.Holders[0].Released, "%+v", state.Holders)
+}
+
+func TestNewLocker_BadInput(t *testing.T) {
+	t.Parallel()
+	client := fairlocktest.NewServer(t).Client(fairlock.Config{}).Client
+	const year = 365 * 24 * time.Hour
+	for d, ok := range map[time.Duration]bool{-time.Second: false, 0: false, 1: true, year: true, year + 1: false} {
+		_, err := gocronfairlock.NewLocker(client, d)
+		require.Equal(t, !ok, errors.Is(err, fairlock.ErrInvalid), d)
+		_, err = client.Mutex(d.String(), fairlock.WithMinHold(d)).TryLock(t.Context())
+		require.Equal(t, !ok && d != 0, errors.Is(err, fairlock.ErrInvalid), "the library has these bounds, but 0 is none")
+	}
+	_, err := gocronfairlock.NewLocker(nil, time.Second)
+	require.ErrorIs(t, err, fairlock.ErrInvalid)
+}
+
+// captureLog has slog.Default write to a buffer, until the test ends. No other test may run meanwhile.
+func captureLog(t *testing.T) *bytes.Buffer {
+	t.Helper()
+	var buffer bytes.Buffer
+	before := slog.Default()
+	t.Cleanup(func() { slog.SetDefault(before) })
+	slog.SetDefault(slog.New(slog.NewTextHandler(&buffer, nil)))
+	return &buffer
+}
