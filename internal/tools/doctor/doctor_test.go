@@ -545,7 +545,7 @@ func TestUnreachable_IsAdvised(t *testing.T) {
 		"dial tcp 127.0.0.1:1: connect: connection refused":                      "address and port", // any other
 		"DENIED Redis is running in protected mode":                              "end its protected mode",
 		"ERR max number of clients reached":                                      "raise maxclients",
-		"ERR DB index is out of range":                                           "number of the database",
+		"ERR DB index is out of range":                                           "database number",
 	} {
 		r := Unreachable(Options{Address: "here"}, errors.New(text))
 		assert.Equal(t, 1, r.Count(Problem))

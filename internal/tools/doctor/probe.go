@@ -33,7 +33,7 @@ func (s *server) latency(ctx context.Context) (Finding, error) {
 	return latency(trips), nil
 }
 
-// latency judges round trips, of which a lock and unlock take two.
+// latency judges round trips. A lock and unlock take two.
 func latency(trips []time.Duration) Finding {
 	slices.Sort(trips)
 	p50, p90 := trips[len(trips)/2], trips[len(trips)*9/10]
@@ -96,8 +96,7 @@ func slowest(entries []redis.SlowLog) Finding {
 	return f
 }
 
-// scriptIn returns whether a command of the slow log runs a script of this version, and of which verb; "" if that is
-// not known.
+// scriptIn reports whether a command of the slow log runs a script of this version. verb is its verb, or "".
 func scriptIn(args []string) (verb string, ours bool) {
 	if len(args) < 2 || !strings.HasPrefix(strings.ToLower(args[0]), "eval") {
 		return "", false

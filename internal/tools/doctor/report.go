@@ -11,7 +11,7 @@ import (
 // Result is what became of a check.
 type Result string
 
-// The results. Unchecked is neither good nor bad.
+// The results. Unchecked means that the result is unknown.
 const (
 	OK        Result = "ok"
 	Warning   Result = "warning"

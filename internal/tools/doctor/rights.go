@@ -219,8 +219,7 @@ func (s *server) writable(ctx context.Context) error {
 	return nil
 }
 
-// rightsFinding says which rights the user lacks, of which that is not known, and which commands the server refuses to
-// everybody.
+// rightsFinding says which rights the user lacks or may lack, and which commands the server refuses to everybody.
 func (s *server) rightsFinding(result Result, lacks, perhaps, refused []string) Finding {
 	f := is(result, "the user has all rights that %s need", map[Purpose]string{Use: "locks", Look: Look.Commands(),
 		Operate: "status, " + Operate.Commands()}[s.For])

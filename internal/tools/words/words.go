@@ -17,7 +17,7 @@ import (
 // Level says how good that is.
 type Level string
 
-// The levels. The zero Level is neither good nor bad.
+// The levels. The zero Level has no colour.
 const (
 	Good Level = "good"
 	Busy Level = "busy"
@@ -97,7 +97,7 @@ func Elsewhere(namespaces []string) string {
 	return "a lock of that name is in use in namespace " + list(names)
 }
 
-// NothingAlike is said of a name that nobody uses if no lock in use has a similar name.
+// NothingAlike is the hint for an unused name if no lock in use has a similar name.
 func NothingAlike() string { return "no lock in use has a similar name" }
 
 // Crossing says that a lock and another one are held and waited for crosswise.
@@ -140,7 +140,7 @@ func LongestHeld(l inspect.Lock) string {
 	return Unknown
 }
 
-// Left is what is left of a lease, or of a minimum hold.
+// Left is the remaining time of a lease or of a minimum hold.
 func Left(h admin.Holder) string {
 	if h.TTL < 0 {
 		return neverEnds
