@@ -200,8 +200,7 @@ func (c *checker) binaries(ctx context.Context, m module) error {
 	return err
 }
 
-// consume makes a module that imports each public package of m, and runs its examples there, of which there must be
-// one.
+// consume makes a module that imports each public package of m, and runs its examples there. Each must have one.
 func (c *checker) consume(ctx context.Context, m module) error {
 	dir := filepath.Join(c.dir, "consumer", filepath.FromSlash(m.path()))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
