@@ -19,8 +19,8 @@ import (
 	"github.com/fairlock/fairlock-go/internal/wait"
 )
 
-// Redis is the part of a go-redis client that a Client needs: of a *redis.Client, also for Sentinel, a
-// *redis.ClusterClient or a redis.UniversalClient. The caller closes it, after the Client.
+// Redis is the part of a go-redis client that a Client needs: a *redis.Client, also for Sentinel, a
+// *redis.ClusterClient or a redis.UniversalClient. The caller closes it after the Client.
 type Redis interface {
 	redis.Scripter
 	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
@@ -28,9 +28,9 @@ type Redis interface {
 
 // Client makes locks on one Redis. A process needs one.
 type Client struct {
-	// The lock order of the library is that of its imports (arch_test.go): a mutex may be held while one of a package
-	// below is taken, of which the Clock's is one. None is held during a request, a channel operation that blocks, a
-	// callback or a function of an Env. (The release of a lease, by an Unlock, waits for another one of the same lease.)
+	// The lock order of the library is that of its imports (arch_test.go). While a mutex is held, only those of packages
+	// below, such as the Clock's, may be taken. No mutex is held during a request, a channel operation that blocks, a
+	// callback or a function of an Env. (An Unlock waits for another Unlock of the same lease.)
 
 	cfg     Config
 	tasks   *task.Group
@@ -41,7 +41,7 @@ type Client struct {
 }
 
 // New returns a Client that makes locks on rdb, whose options matter (see the package comment). It does no I/O. The
-// error is an ErrInvalid that names everything that is wrong with rdb and cfg.
+// error is an ErrInvalid that names all that is wrong with rdb and cfg.
 func New(rdb Redis, cfg Config) (*Client, error) {
 	cfg = cfg.withDefaults()
 	if err := errors.Join(checkRedis(rdb), cfg.check()); err != nil {
@@ -76,7 +76,7 @@ func New(rdb Redis, cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// repeatReleases sends again what a failover may have lost.
+// repeatReleases resends the releases that a failover may have lost.
 func (c *Client) repeatReleases() {
 	if t, err := c.tasks.Begin(); err == nil {
 		defer t.End()
@@ -110,7 +110,7 @@ func (c *Client) Name() string { return c.cfg.Name }
 
 // Close ends the Client. Calls that wait return ErrClosed, and their waiters leave the queues. Leases end with
 // ErrClosed, and their locks stay held in Redis for the rest of TTL: call Unlock before, or Shutdown. Close returns
-// when every goroutine and request of the Client has ended, which a Redis that hangs delays by go-redis's own timeouts.
+// when every goroutine and request of the Client has ended. If Redis hangs, that takes until go-redis's own timeouts.
 // Further calls have no effect.
 func (c *Client) Close() error {
 	c.tasks.Close()
@@ -119,16 +119,16 @@ func (c *Client) Close() error {
 }
 
 // Shutdown waits for the work under the client's locks, and closes the client. Meanwhile Lock, Try…, Do and Resume
-// return ErrClosed, also if they wait already, but for calls whose ctx carries a held lease of this client (from Do or
-// Lease.Context), because a holder may need another lock. Renewals, Renew and Unlock go on.
+// return ErrClosed, also if they wait already. Calls whose ctx carries a held lease of this client (from Do or
+// Lease.Context) go on, because a holder may need another lock. Renewals, Renew and Unlock go on.
 //
 // Shutdown returns nil when all leases have ended, Redis has acknowledged every release and every leave, and the client
 // is closed. If ctx ends first, leases end as by Close, and Shutdown returns the error of ctx within 100 ms. Its text
 // says how many leases were held, and names one lock. If Close is called meanwhile, Shutdown returns ErrClosed.
 //
-// A lease that nobody unlocks keeps Shutdown waiting until ctx ends, and so does a call under a lease whose ctx was
-// made by context.WithoutCancel. A function that runs for as long as its ctx, such as that of package leader, needs a
-// ctx that ends before. The function of Do and Trace callbacks must not call Shutdown, which would wait for them.
+// Shutdown waits until ctx ends for a lease that is not unlocked, and for a call under a lease whose ctx was made by
+// context.WithoutCancel. A function that runs for as long as its ctx, such as that of package leader, needs a ctx that
+// ends before. The function of Do and Trace callbacks must not call Shutdown, which would wait for them.
 func (c *Client) Shutdown(ctx context.Context) error {
 	if err := c.tasks.Shutdown(ctx, func() { _ = c.Close() }); err != nil {
 		return fmt.Errorf("fairlock: shutdown: %w", err)
@@ -151,7 +151,7 @@ func newLock[O KeyOption](c *Client, kind Kind, name string, permits int, option
 	return l
 }
 
-// wire connects the lock with the client's waiters and leases. It comes last: they get the settings.
+// wire connects the lock with the client's waiters and leases. It is called last, because they get the settings.
 func (l *lock) wire() {
 	c := l.client
 	l.wait = wait.Lock{Name: l.name, Requests: &l.redis}
@@ -163,10 +163,10 @@ func (l *lock) wire() {
 	}
 }
 
-// Ping reports whether locks can be used now, for a readiness probe. It fails if Redis cannot be reached, loads its
-// data, is full or a replica, if rights or commands are missing, which it names, if the subscription has been down for
-// 5 s, and after Shutdown or Close. On a Cluster it tries one master. Give ctx a deadline, because otherwise go-redis's
-// own timeouts bound a request that hangs.
+// Ping reports whether locks can be used now, for a readiness probe. It fails if Redis cannot be reached, is loading
+// its data, is full or a replica, or if rights or commands are missing, which it names. It also fails if the
+// subscription has been down for 5 s, and after Shutdown or Close. On a Cluster it tries one master. Give ctx a
+// deadline. Otherwise go-redis's own timeouts bound a request that hangs.
 func (c *Client) Ping(ctx context.Context) error {
 	if err := c.ping(ctx); err != nil {
 		return fmt.Errorf("fairlock: ping: %w", err)
@@ -201,12 +201,12 @@ type Stats struct {
 	Requests int // requests to Redis that have not ended, including those that wait to be sent
 
 	// OutageSince is the time of the first failure in the present outage, else zero. It begins with a second failure 1 s
-	// or more after the first, and ends 5 s after the latest if a request has succeeded since (on a Cluster one for the
-	// same lock), else a minute after it. No reply for 2 s is a failure, too.
+	// or more after the first. It ends 5 s after the latest failure if a request has succeeded since (on a Cluster one for
+	// the same lock), else a minute after it. No reply for 2 s counts as a failure.
 	OutageSince time.Time
 
-	// RefusedSince is since when Redis, or a proxy before it, refuses what the client tries again, else zero. It begins
-	// and ends as an outage does, for each lock by itself.
+	// RefusedSince is the time since which Redis, or a proxy before it, has refused requests that the client retries, else
+	// zero. It begins and ends as an outage does, separately for each lock.
 	RefusedSince time.Time
 }
 

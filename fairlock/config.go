@@ -25,14 +25,14 @@ type Config struct {
 	// "<host>-<pid>-<random>". Clients with one Name each receive all messages of that Name, and cannot be told apart in
 	// logs and on screens. Where the others reach a leader is leader.Config.Address.
 	Name string
-	// TTL is the length of a lease. If a holder crashes, the others wait for the rest of it. Default 10 s, at least 10 ms.
+	// TTL is the length of a lease. If a holder crashes, the others wait until its lease ends. Default 10 s, least 10 ms.
 	TTL time.Duration
 	// WaiterTTL is how long a waiter keeps its ticket without a heartbeat. Crashed waiters delay the others by up to
 	// WaiterTTL. It should be longer than five round trips and the longest pause of a client together. Default 6 s, at
 	// least 3 s.
 	WaiterTTL time.Duration
-	// FenceTTL is how long Redis keeps the last number of a lock that nobody uses, in about 200 bytes. It should be longer
-	// than any step back of Redis's clock. Default 10 min, at least 10 s.
+	// FenceTTL is how long Redis keeps the last number of an unused lock, in about 200 bytes. It should be longer than any
+	// step back of Redis's clock. Default 10 min, at least 10 s.
 	FenceTTL time.Duration
 	// MaxWaiters is how many may wait for one lock. A further call of Lock returns ErrQueueFull. 0 means any number.
 	MaxWaiters int
@@ -46,8 +46,8 @@ type Config struct {
 	Logger *slog.Logger
 	// Trace has callbacks for events.
 	Trace *Trace
-	// Clock measures leases, and sets off heartbeats, retries and timeouts. Default the system's clock, which go-redis's
-	// own timeouts use in any case.
+	// Clock measures leases, and times heartbeats, retries and timeouts. Default the system's clock, which go-redis's own
+	// timeouts use in any case.
 	Clock Clock
 }
 

@@ -15,23 +15,23 @@
 //   - Exclusion. While [Lease.Err] is nil, no other client holds the lock, or more permits than there are, or an
 //     RWMutex beside a writer.
 //   - Order. Waiters are granted the lock in the order in which Redis received their first requests. No request
-//     overtakes an earlier one: TryLock fails while others wait, a request for one permit never passes one for three,
+//     overtakes an earlier one. TryLock fails while others wait, a request for one permit never passes one for three,
 //     and no reader passes a writer.
-//   - Fences. Each grant has a number greater than those of all earlier grants of the lock ([Lease.Fence]).
+//   - Fences. Each grant has a number above those of all earlier grants ([Lease.Fence]).
 //   - Early notice. [Lease.Done] closes before another client can be granted the lock, even if Redis hangs.
 //   - A crash costs a bounded time. A crashed holder blocks the lock for the rest of its TTL or minimum hold, whichever
 //     is longer. Any number of crashed waiters block it for one WaiterTTL in all.
-//   - Nothing stays behind. Every key expires, but for a number of permits that an operator has set. The lock's last
+//   - Nothing stays behind. Every key expires, except a number of permits that an operator has set. The lock's last
 //     number stays for FenceTTL.
 //
-// After a failover to a replica that missed the last writes, a restart that lost them (appendonly no, the default), an
-// eviction (maxmemory-policy other than noeviction), a forced release, or a step of Redis's clock beyond the end
-// of a lease, two clients can hold the lock until the first one's next renewal, a third of TTL later at most. Fences
-// rise all the same, unless Redis has lost the number and its clock is behind it. The order survives lost messages, and
-// one stall, restart that keeps the data, or step of Redis's clock, up to 10 min. Several within WaiterTTL/3 can change
-// it. An outage of more than WaiterTTL/2, or TTL, can cost one waiter a grant of which it has not heard. A holder that
-// is paused between its last look at the lease and its write can write too late. A resource that checks fences is safe
-// from all of these: package fence has databases do so.
+// Two clients can hold the lock, until the first one's next renewal within a third of TTL, after one of these: a
+// failover to a replica or a restart that lost the last writes, an eviction, a forced release, or a step of Redis's
+// clock beyond the end of a lease. (Set appendonly yes and maxmemory-policy noeviction.) Fences rise all the same,
+// unless Redis has lost the number and its clock is behind it. The order survives lost messages, and one stall, restart
+// that keeps the data, or step of Redis's clock, up to 10 min. Two such events within WaiterTTL/3 can change it. After
+// an outage longer than WaiterTTL/2 or TTL, one waiter may lose a grant whose notification was lost. A holder that is
+// paused between its last look at the lease and its write can write too late. A resource that checks fences is safe
+// from all of these; package fence does so in databases.
 //
 // # Concurrency
 //
@@ -39,12 +39,12 @@
 // other clients, are the same lock. Locks of two kinds are different locks, even if their names are equal. Any
 // goroutine may unlock a lease.
 //
-// Locks are not reentrant. A call of a Mutex or an RWMutex returns [ErrReentrant] if its ctx carries a lease of the
-// lock, held through the same Client, for which it would wait. Otherwise locking twice deadlocks until ctx ends.
+// Locks are not reentrant. A call of a Mutex or an RWMutex returns [ErrReentrant] if it would wait for a lease that its
+// ctx carries, held through the same Client. Otherwise locking twice deadlocks until ctx ends.
 //
 // Waiters wait in their callers' goroutines. From its first contention on, a client has one Pub/Sub connection, and
-// sends one heartbeat per lock and second for its waiters. Close the client before the Redis client, in whose options
-// ContextTimeoutEnabled should be set: a request that is alone takes half of the time then.
+// sends one heartbeat per lock and second for its waiters. Close the client before the Redis client. Set
+// ContextTimeoutEnabled in the options of the Redis client: a lone request then takes half of the time.
 //
 // # Failure
 //
@@ -53,16 +53,16 @@
 //
 //   - ctx bounds waiting, and not the lease. When it ends, Lock returns within 100 ms, even if Redis hangs. With Do,
 //     ctx also bounds the function.
-//   - Outages. A waiter keeps its ticket through lost connections, failovers and restarts of Redis for as long as its
+//   - Outages. A waiter keeps its ticket through lost connections, failovers and restarts of Redis while its
 //     ctx lasts. If no server has ever answered the client, Lock gives up after 10 s, because the address may be wrong.
 //     Calls that do not wait for the lock try for 3 s. MaxOutage sets another limit for Lock and the Try forms. The error
 //     is [ErrUnreachable].
 //   - Refusals. A new call returns [ErrRefused] at once if only an administrator can fix the cause, such as missing
-//     rights or a full server, and so do errors that nothing mends, such as a foreign key. A queued waiter, a renewal
-//     and a release go on, once a second.
+//     rights or a full server. It also returns errors that a retry cannot fix, such as a key of another program. A
+//     queued waiter, a renewal and a release retry once a second.
 //   - Loss. The end of a lease shows in [Lease.Done], [Lease.Context] and [Lease.Err]. Work under a lease should watch
 //     one of them. A loss is also logged.
-//   - Bad input is an [ErrInvalid] that names the field and its bounds. Nothing has been sent.
+//   - Bad input is an [ErrInvalid] that names the field. Nothing was sent.
 //
 // # Time
 //

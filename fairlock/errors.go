@@ -23,7 +23,7 @@ var (
 	// *HeldError, or with the last error of Redis if there was one.
 	ErrWaitTimeout = errors.New("wait timed out")
 	// ErrReentrant means that a call would wait for a lease that its own ctx carries. The ctx comes from Do or
-	// Lease.Context. Nothing has been sent. Work that should wait for the end of the lease needs another ctx.
+	// Lease.Context. Nothing was sent. Work that should wait for the end of the lease needs another ctx.
 	ErrReentrant = errors.New("this context already holds the lock")
 	// ErrLost means that a lease has ended before its holder ended it. It comes with ErrExpired, ErrRevoked or
 	// ErrUnreachable.
@@ -34,11 +34,11 @@ var (
 	ErrDetached = errs.Detached
 	// ErrClosed means that the Client was closed, or that Shutdown was called.
 	ErrClosed = errs.Closed
-	// ErrInvalid means that an input is out of its bounds. A *FieldError says which. Nothing has been sent.
+	// ErrInvalid means that an input is out of its bounds. A *FieldError says which. Nothing was sent.
 	ErrInvalid = errors.New("invalid")
 )
 
-// Reasons for which a lease is lost. They come with ErrLost.
+// Reasons of ErrLost.
 var (
 	// ErrExpired means that this process was paused or had no CPU for too long. With ErrRefused it means that Redis
 	// refused the renewals.
@@ -46,9 +46,9 @@ var (
 	// ErrRevoked means that the lock was force-released or resumed, that its key was deleted or evicted, or that Redis
 	// lost its data.
 	ErrRevoked = errs.Revoked
-	// ErrRefused means that Redis, or a proxy before it, has replied with a refusal: a right is missing, the password has
-	// changed, the server is full. A call that has neither a ticket nor a lease yet returns it. Queued waiters and held
-	// leases retry once a second; if one ends meanwhile, it comes with ErrExpired or the error of ctx.
+	// ErrRefused means that Redis, or a proxy before it, refuses the request: a right is missing, the password has
+	// changed, the server is full. A call without a ticket or a lease returns it at once. Queued waiters and held leases
+	// retry once a second; if one ends meanwhile, it comes with ErrExpired or the error of ctx.
 	ErrRefused = errs.Refused
 	// ErrUnreachable with ErrLost means that the lease ended during an outage (see Stats), or that its latest renewal had
 	// failed or had no reply. Without ErrLost, a call gave up because Redis did not serve it; the text says after how
@@ -71,7 +71,7 @@ func (e *Error) Error() string {
 // Unwrap returns e.Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// BusyReason says what a Try… would have to wait for.
+// BusyReason says why a Try… would wait.
 type BusyReason string
 
 // The reasons.
@@ -86,8 +86,8 @@ type HeldError struct {
 	Reason   BusyReason // why a Try… was refused; Held after a timeout
 	Holder   string     // the Name of the client of a holder, whatever its key, from Redis's latest reply
 	Released bool       // the holder has released the lock, and its minimum hold is not over
-	// after which a retry can succeed, if only minimum holds are in the way that end by themselves; 0: not known, because
-	// a lease that may be renewed or a waiter is in the way, or more than 200 holders
+	// after which a retry can succeed, if only minimum holds are in the way; 0: unknown, because of leases that may be
+	// renewed, waiters, or more than 200 holders
 	Free time.Duration
 	Err  error
 }
@@ -161,8 +161,8 @@ func (e *FieldError) Error() string { return fmt.Sprintf("invalid %s: %s", e.Fie
 func (e *FieldError) Is(target error) bool { return target == ErrInvalid }
 
 // errorTypes are the types of errors that ErrorType knows by their values. An error can be several of them: the first
-// counts. So a lease that is lost is "unreachable", whatever error of Redis comes with it, and a caller whose ctx was
-// canceled because another Client was closed is "canceled".
+// counts. So a lost lease is "unreachable", whatever error of Redis comes with it. A ctx that was canceled because
+// another Client was closed is "canceled".
 var errorTypes = []struct {
 	err  error
 	name string
@@ -183,9 +183,10 @@ var errorTypes = []struct {
 	{ErrUnlocked, "unlocked"},
 }
 
-// ErrorType returns a short name of an error of this package, for a label of a metric: "invalid", "reentrant", "busy",
+// ErrorType returns a short name of an error of this package, for a label of a metric. It is "" for nil, "broken" for
+// an unknown error of Redis, and "_OTHER" for other unknown errors. The names are "invalid", "reentrant", "busy",
 // "queue_full", "wait_timeout", "refused", "expired", "revoked", "unreachable", "deadline_exceeded", "canceled",
-// "closed", "detached", "unlocked", "capacity", "broken" for another error of Redis, "_OTHER", and "" for nil.
+// "closed", "detached", "unlocked" and "capacity".
 func ErrorType(err error) string {
 	if err == nil {
 		return ""
@@ -195,7 +196,7 @@ func ErrorType(err error) string {
 			return t.name
 		}
 	}
-	if call.Passes(err) { // of one request, as of a renewal, which others follow
+	if call.Passes(err) { // the error of one request, such as a renewal, which is retried
 		return "unreachable"
 	}
 	var capacity *CapacityError

@@ -11,16 +11,16 @@ import (
 )
 
 // Handle has the token and the fence of a lease, which a process needs to resume it, once. It can be stored as
-// string(h). Whoever has it can take the lock, so fmt and log/slog print it redacted. The old holder gets ErrLost at
-// its next renewal. If Resume fails with another error than ErrRevoked, its client releases the lease if it was taken
-// over, when Redis serves it and the minimum hold is over. json.Marshal writes the whole handle.
+// string(h). It is enough to take the lock, so fmt and log/slog print it redacted. The old holder gets ErrLost at its
+// next renewal. After an error of Resume other than ErrRevoked, the lease may have been taken over. Its client then
+// releases it when Redis serves it and the minimum hold is over. json.Marshal writes the whole handle.
 type Handle string
 
 func newHandle(t token.Token, fence uint64) Handle {
 	return Handle(t.Text() + "/" + strconv.FormatUint(fence, 10))
 }
 
-// parse returns the token and the fence; a *FieldError if h is not a Handle.
+// parse returns the token and the fence, or a *FieldError if h is not a Handle.
 func (h Handle) parse() (token.Token, uint64, error) {
 	slash := strings.LastIndexByte(string(h), '/')
 	if slash < 0 {

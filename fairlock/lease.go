@@ -27,11 +27,11 @@ func (l *lock) beginLease(g hold.Grant) (*Lease, error) {
 	return &Lease{l, held}, nil
 }
 
-// granted tells Trace that the lease has begun. Only after that is it told of its end.
+// granted tells Trace that the lease has begun. Its end is reported only after that.
 func (l *Lease) granted(info GrantedInfo) {
 	returns := false
 	defer func() {
-		if !returns { // the callback has panicked, and nobody gets the lease
+		if !returns { // the callback has panicked, so the caller does not get the lease
 			_ = l.held.Unlock(context.WithoutCancel(info.Ctx))
 		}
 	}()
@@ -71,9 +71,9 @@ func (l Lease) LogValue() slog.Value {
 		slog.String("client", l.lock.client.cfg.Name))
 }
 
-// Fence returns the number of this grant, below 2^53. A resource that refuses a fence below the highest it has seen is
-// safe from a holder that has not noticed the end of its lease. If you read before you write, send the fence before the
-// read.
+// Fence returns the number of this grant, below 2^53. A resource that refuses fences below the highest it has seen is
+// safe from holders that have not noticed the end of their leases. If you read before you write, send the fence before
+// the read.
 func (l *Lease) Fence() uint64 { return l.held.Fence }
 
 // Deadline returns when the lease ends here without another renewal. In Redis it ends somewhat later.
@@ -86,8 +86,8 @@ func (l *Lease) Done() <-chan struct{} { return l.held.Life().Done() }
 // ErrClosed.
 func (l *Lease) Err() error { return l.held.Err() }
 
-// Waiting returns how many wait for the lock now, for a holder that can stop early, for example between two items of a
-// batch. It sends one small request. ctx bounds it, 3 s at most.
+// Waiting returns the number of waiters, for a holder that can stop early, for example between two items of a batch. It
+// sends one small request. ctx bounds it, 3 s at most.
 func (l *Lease) Waiting(ctx context.Context) (int, error) {
 	snapshot, err := l.lock.inspect(ctx, "waiting", 0)
 	return snapshot.Alive, err
@@ -134,8 +134,8 @@ func (l *Lease) Detach() (Handle, error) {
 	return l.Handle(), nil
 }
 
-// Unlock ends the lease and releases the lock, which hands it to the first waiter. Only the values of ctx count, so it
-// works after ctx has ended. It tries until the lease would have ended, for TTL at most, and then returns
+// Unlock ends the lease and releases the lock, which hands it to the first waiter. It uses only the values of ctx, so
+// it works after ctx has ended. It tries until the lease would have ended, for TTL at most, and then returns
 // ErrUnreachable. If Redis refuses, it tries for 3 s, and then returns ErrRefused. In both cases the release goes on in
 // the background.
 //
@@ -173,7 +173,7 @@ func (c *leaseContext) look() {
 
 type leaseContextKey struct{}
 
-// Value returns the leaseContext itself for leaseContextKey, so that those that it encloses can be found.
+// Value returns c for leaseContextKey, by which enclosing finds it.
 func (c *leaseContext) Value(key any) any {
 	if key == (leaseContextKey{}) {
 		return c
@@ -181,7 +181,7 @@ func (c *leaseContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// enclosing returns the innermost leaseContext of ctx; nil if there is none.
+// enclosing returns the innermost leaseContext of ctx, or nil.
 func enclosing(ctx context.Context) *leaseContext {
 	c, _ := ctx.Value(leaseContextKey{}).(*leaseContext)
 	return c
@@ -208,8 +208,7 @@ func (l *lock) leasesIn(ctx context.Context) iter.Seq[*Lease] {
 	}
 }
 
-// heldBy returns a lease of this lock that ctx carries, and for whose end an acquisition of so many permits would wait;
-// nil if there is none.
+// heldBy returns the lease in ctx that an acquisition of weight permits would deadlock on, or nil.
 func (l *lock) heldBy(ctx context.Context, weight int) *Lease {
 	if l.kind == KindSemaphore || l.kind == KindKeyedSemaphore {
 		return nil
@@ -223,7 +222,7 @@ func (l *lock) heldBy(ctx context.Context, weight int) *Lease {
 	return nil
 }
 
-// heldIn reports whether ctx carries a lease of this client that is held.
+// heldIn reports whether ctx carries a held lease of this client.
 func (c *Client) heldIn(ctx context.Context) bool {
 	for l := range leasesIn(ctx) {
 		if l.lock.client == c && l.Err() == nil {

@@ -22,16 +22,17 @@ type lock struct {
 	client   *Client
 	kind     Kind
 	name     string
-	permits  int    // of a semaphore or a read-write lock, that its tokens say; 0: a mutex
-	key      string // of a keyed semaphore; "": of no one key
+	permits  int    // of a semaphore or a read-write lock, as its tokens say; 0: a mutex
+	key      string // of a keyed semaphore; "": no key
 	redis    script.Lock
 	wait     wait.Lock // of its waiters
 	hold     hold.Env  // of its leases
-	settings settings  // count instead of the client's
-	invalid  error     // what is wrong with the name, the number of permits or an option; returned before anything is sent
+	settings settings  // instead of the client's
+	invalid  error     // of the name, the number of permits or an option; returned before anything is sent
 }
 
-// check returns an error if nothing is to be sent. refused is one that the method has found, such as bad input.
+// check returns the error of a call that sends nothing. refused is an error that the method has found, such as bad
+// input.
 func (l *lock) check(ctx context.Context, refused error) error {
 	if l == nil {
 		return &FieldError{"lock", "must be made by a Client; the zero value is none"}
@@ -57,7 +58,7 @@ func (l *lock) wrap(op string, err error) error {
 	return &Error{Op: op, Name: name, Err: err}
 }
 
-// event returns the Event of an acquisition with a token, by a caller with that ctx.
+// event returns the Event of an acquisition by token t. ctx is the caller's.
 func (l *lock) event(ctx context.Context, t token.Token) Event {
 	weight, writer := t.Weight(), false
 	if l.kind == KindRWMutex {
@@ -72,7 +73,7 @@ func (l *lock) event(ctx context.Context, t token.Token) Event {
 // handed handles the reply to a release.
 func (l *lock) handed(t task.Task, h script.Handoff) { l.client.waiters.Handed(t, l.wait, h) }
 
-// terms are what a request says for so many permits.
+// terms returns the terms of a request for weight permits.
 func (l *lock) terms(weight int) tokens.Terms {
 	t := tokens.Terms{Weight: weight, Permits: l.permits}
 	if l.kind == KindKeyedSemaphore {
@@ -81,7 +82,7 @@ func (l *lock) terms(weight int) tokens.Terms {
 	return t
 }
 
-// newToken returns a token with these terms, whose lease can last for TTL, and for the minimum hold.
+// newToken returns a token with these terms. Its lease can last for TTL and for the minimum hold.
 func (l *lock) newToken(terms tokens.Terms) (token.Token, error) {
 	terms.TTL, terms.Flags, terms.Address = max(l.settings.ttl, l.settings.minHold), l.settings.flags, l.settings.address
 	if l.settings.minHold > l.settings.ttl {
@@ -108,7 +109,7 @@ func (l *lock) tryDo(ctx context.Context, op string, weight int, input error, f 
 	return l.run(ctx, op, lease, f)
 }
 
-// run runs f under a lease, and unlocks it. Its error tells a loss of the lock once, also if f has returned it.
+// run runs f under a lease, and unlocks it. Its error contains a loss of the lock once, also if f has returned it.
 func (l *lock) run(ctx context.Context, op string, lease *Lease, f func(context.Context) error) (err error) {
 	inner, cancel := lease.Context(ctx)
 	defer func() { // also when f panics
@@ -130,7 +131,7 @@ func (l *lock) run(ctx context.Context, op string, lease *Lease, f func(context.
 	return f(inner)
 }
 
-// perform runs an operation as a task, unless it is refused. Its ctx ends with the caller's, and with the client.
+// perform runs f as a task, unless refused is an error. The ctx of f ends with the caller's, and with the client.
 func (l *lock) perform(
 	ctx context.Context, op string, refused error, run func(context.Context, task.Task) error,
 ) (err error) {
@@ -148,7 +149,7 @@ func (l *lock) perform(
 	return call.OrEnded(ctx, run(ctx, t))
 }
 
-// inspect reads the lock, with at most so many holders.
+// inspect reads the lock, with at most the given number of holders.
 func (l *lock) inspect(ctx context.Context, op string, holders int) (s script.Snapshot, err error) {
 	err = l.perform(ctx, op, nil, func(ctx context.Context, _ task.Task) error {
 		return l.client.calls.Briefly(ctx, func(ctx context.Context) (err error) {
@@ -159,7 +160,7 @@ func (l *lock) inspect(ctx context.Context, op string, holders int) (s script.Sn
 	return s, err
 }
 
-// shared is what all kinds of locks have.
+// shared has the methods of all kinds of locks.
 type shared struct{ lock *lock }
 
 // Name returns the lock's name, also of a key's semaphore.
@@ -184,11 +185,11 @@ func (s shared) LeaseFromContext(ctx context.Context) (*Lease, bool) {
 }
 
 // acquisition is a call that may begin a lease, and its waiter. The waiter leaves at the end of the call if no lease
-// has begun, also if a function of the user's panics.
+// has begun, also after a panic in a function of the user.
 type acquisition struct {
 	lock   *lock
 	task   task.Task
-	ctx    context.Context // ends with the caller's, and with Shutdown, or the client if the caller holds a lease
+	ctx    context.Context // ends with the caller's, and with Shutdown, or for a caller with a lease with the client
 	cancel func()
 	event  Event // of the caller's ctx and the new token
 	began  time.Time
@@ -247,7 +248,8 @@ func (l *lock) tryAcquire(caller context.Context, op string, weight int, input e
 	return lease, a.left(err)
 }
 
-// resume takes over the lease of a handle, with a token of its own: the other process sends nothing that touches it.
+// resume takes over the lease of a handle, with a new token, so that late requests of the other process cannot touch
+// it.
 func (l *lock) resume(caller context.Context, h Handle) (_ *Lease, err error) {
 	defer func() { err = l.wrap("resume", err) }()
 	old, fence, input := h.parse()
@@ -260,7 +262,7 @@ func (l *lock) resume(caller context.Context, h Handle) (_ *Lease, err error) {
 	if err := l.check(caller, input); err != nil {
 		return nil, err
 	}
-	a, err := l.begin(caller, terms) // its permits, and its key, limit and share
+	a, err := l.begin(caller, terms) // the permits, key, limit and share of the old token
 	if err != nil {
 		return nil, err
 	}
@@ -307,7 +309,7 @@ func (a *acquisition) end() {
 // maxSilence is for how long a call waits for the lock while no server has ever answered: the address may be wrong.
 const maxSilence = 10 * time.Second
 
-// join registers the waiter of the acquisition; try: one that does not queue.
+// join registers the waiter of the acquisition. If try is set, it does not queue.
 func (a *acquisition) join(try bool) {
 	s := a.lock.settings
 	r := wait.Request{
@@ -351,7 +353,7 @@ func (a *acquisition) lease(g script.Grant) (*Lease, error) {
 	return lease, nil
 }
 
-// left tells Trace that no lease has begun because of err, and returns err.
+// left tells Trace that the acquisition has ended with err, and returns err.
 func (a *acquisition) left(err error) error {
 	if err != nil {
 		waited := a.lock.client.cfg.Clock.Now().Sub(a.began)
@@ -361,7 +363,7 @@ func (a *acquisition) left(err error) error {
 	return err
 }
 
-// takeOver passes a lease on to the token of the acquisition. If that does not come to a lease here, the token leaves.
+// takeOver passes a lease to the token of the acquisition. If no lease begins here, the token leaves.
 func (a *acquisition) takeOver(old token.Token, fence uint64) (lease *Lease, err error) {
 	l, g := a.lock, script.Grant{Token: a.event.Token, Given: a.event.Token.TTL()}
 	err = l.client.calls.Briefly(a.ctx, func(ctx context.Context) (err error) {
@@ -383,8 +385,7 @@ func (a *acquisition) takeOver(old token.Token, fence uint64) (lease *Lease, err
 	return lease, err
 }
 
-// whyLeft returns the error of a waiter that has left. It says what Redis failed with, and names a holder if that can
-// be of interest.
+// whyLeft returns the error of a waiter that has left, with the last error of Redis, and a holder if that helps.
 func (l *lock) whyLeft(left wait.Step, tok token.Token) error {
 	err, reply := left.Err, left.Reply
 	switch {

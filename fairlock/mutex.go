@@ -37,7 +37,7 @@ func (m Mutex) Do(ctx context.Context, f func(ctx context.Context) error) error 
 }
 
 // TryDo is Do with TryLock in place of Lock. If the lock is busy, the ErrBusy is in an *Error with Op "trydo" and this
-// lock's name, which tells it from one that f returns.
+// lock's name. So it differs from one that f returns.
 func (m Mutex) TryDo(ctx context.Context, f func(ctx context.Context) error) error {
 	return m.lock.tryDo(ctx, "trydo", 1, nil, f)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tokens"
 )
 
-// KeyOption is a setting of one [KeyedSemaphore] or of one of its keys. Of two equal options, the last counts. If one
-// is out of its bounds or nil, methods of the lock return an ErrInvalid.
+// KeyOption is a setting of one [KeyedSemaphore] or of one of its keys. The last of two equal options counts. If one is
+// out of its bounds or nil, methods of the lock return an ErrInvalid.
 type KeyOption interface {
 	apply(s *settings)
 }
@@ -62,13 +62,13 @@ func checkYear(field string, d time.Duration) error {
 		bounds.MaxTTL)
 }
 
-// with returns the settings with those that the options change. To add one:
+// with returns the settings as the options change them. To add one:
 //
-//  1. a field of settings, with its bounds (check), and With<Setting> below: an Option, a HoldOption if an RWMutex
-//     cannot have it, or a KeyOption if a keyed semaphore alone can. If it has a default for all locks of a client, a
-//     field of Config, too (config.go)
-//  2. what depends on it reads it from lock.settings. The waiters of one lock in one client share their heartbeats, so
-//     WaiterTTL is the same for all locks of a client
+//  1. a field of settings, with its bounds (check), and With<Setting> below. It is an Option, a HoldOption if an
+//     RWMutex cannot have it, or a KeyOption for keyed semaphores alone. A default for all locks of a client is a field
+//     of Config (config.go)
+//  2. users of it read lock.settings. The waiters of one lock in one client share their heartbeats, so WaiterTTL is the
+//     same for all locks of a client
 //  3. a test of what it does; a row in TestConfig_BadInputSendsNothing
 //  4. the table of limits in docs/concepts.md, and a line in the CHANGELOG
 func with[O KeyOption](l *lock, s settings, options []O) (settings, error) {
@@ -86,14 +86,14 @@ func with[O KeyOption](l *lock, s settings, options []O) (settings, error) {
 	return s, s.check()
 }
 
-// insider is an option of package leader. It embeds an option of this package, sets flags of tokens and the address in
-// them, and gets the client's Clock and a function that reads the lock. No other module can have one, because
+// insider is an option of package leader. It embeds an option of this package, and sets flags and the address of
+// tokens. It gets the client's Clock and a function that reads the lock. No other module can implement it, because
 // tokens.Flags is internal.
 type insider interface {
 	Inside(clock Clock, read func(context.Context) (script.Snapshot, error)) (flags tokens.Flags, address string)
 }
 
-// option is every option. The type that its function returns says which locks take it.
+// option implements all options. The return type of each With function says which locks take it.
 type option func(*settings)
 
 func (o option) apply(s *settings) { o(s) }
@@ -106,7 +106,7 @@ func WithTTL(d time.Duration) Option { return option(func(s *settings) { s.ttl =
 // WithMaxWaiters bounds the queue of one lock, as Config.MaxWaiters does.
 func WithMaxWaiters(n int) Option { return option(func(s *settings) { s.maxWaiters = n }) }
 
-// WithMaxWait has Lock, RLock, Acquire and Do return ErrWaitTimeout after they have waited for d, up to a year. The
+// WithMaxWait bounds how long Lock, RLock, Acquire and Do wait, up to a year. Then they return ErrWaitTimeout. The
 // lease and the function of Do may last longer. 0 means that ctx alone bounds the wait.
 func WithMaxWait(d time.Duration) Option { return option(func(s *settings) { s.maxWait = d }) }
 
@@ -114,15 +114,16 @@ func WithMaxWait(d time.Duration) Option { return option(func(s *settings) { s.m
 func WithMaxOutage(d time.Duration) Option { return option(func(s *settings) { s.maxOutage = d }) }
 
 // WithMinHold keeps the lock taken until d after each grant or Resume, up to a year, by the holder's clock. An earlier
-// Unlock returns at once. So a job that several machines try with TryDo is done at most once in d, if their clocks
-// differ by less than d and than the rest of the period. Five permits and a minute let five holders start in a minute.
-// After a crash, the lock is free when both d and the TTL are over. Only an operator shortens d. 0 means none.
+// Unlock returns at once. So a job that several machines try periodically with TryDo runs once a period, if their
+// clocks differ by less than d and by less than the period minus d. Five permits and a minute let five holders start in
+// a minute. After a crash, the lock is free when both d and the TTL are over. Only an operator shortens d. 0 means
+// none.
 func WithMinHold(d time.Duration) HoldOption { return option(func(s *settings) { s.minHold = d }) }
 
 // WithKeyLimit bounds how many permits a key of a [KeyedSemaphore] may hold at once, from 1 to 2^30. 0 means no limit.
 // While the first waiter of a key has a limit that is reached, all others of that key wait behind it.
 func WithKeyLimit(n int) KeyOption { return option(func(s *settings) { s.keyLimit = n }) }
 
-// WithShare has a key get n times as much as a key with share 1, from 1 to 1,000, while both have waiters. It is for
+// WithShare gives a key n times as much as a key with share 1, from 1 to 1,000, while both have waiters. It is for
 // KeyedSemaphore.Key. The default is 1.
 func WithShare(n int) KeyOption { return option(func(s *settings) { s.share, s.shared = n, true }) }

@@ -14,7 +14,7 @@ type Semaphore struct{ shared }
 // Semaphore returns the semaphore with that name and number of permits, 1 to 2^30. Otherwise it is like Client.Mutex.
 //
 // Each request brings the number, so it can change from one deployment to the next. Meanwhile at most the larger number
-// is held, and a request with the smaller one delays those behind it. A number that an operator has set counts instead.
+// is held, and a request with the smaller one delays those behind it. A number set by Resize replaces both.
 func (c *Client) Semaphore(name string, permits int, options ...HoldOption) Semaphore {
 	return Semaphore{shared{newLock(c, KindSemaphore, name, permits, options)}}
 }
@@ -26,8 +26,8 @@ func (s Semaphore) Acquire(ctx context.Context, n int) (*Lease, error) {
 	return s.lock.acquire(ctx, "acquire", n, s.check(n))
 }
 
-// TryAcquire returns the lease if n permits are free and nobody waits; of a key, if nobody of the key waits, the key
-// has room below its limit, and no other key comes first. Otherwise it is like Mutex.TryLock, or returns a
+// TryAcquire returns the lease if n permits are free and there are no waiters. For a key, the key must have no waiters
+// and room below its limit, and no other key may come first. Otherwise it is like Mutex.TryLock, or returns a
 // *CapacityError.
 func (s Semaphore) TryAcquire(ctx context.Context, n int) (*Lease, error) {
 	return s.lock.tryAcquire(ctx, "tryacquire", n, s.check(n))
@@ -43,11 +43,11 @@ func (s Semaphore) TryDo(ctx context.Context, n int, f func(ctx context.Context)
 	return s.lock.tryDo(ctx, "trydo", n, s.check(n), f)
 }
 
-// check returns an error unless n is at most what this client says that there is, of the whole and for the key. Redis
-// knows whether the semaphore was resized.
+// check returns an error if n is more than this client's number of permits or key limit. Only Redis knows whether the
+// semaphore was resized.
 func (s Semaphore) check(n int) error {
 	if s.lock == nil || s.lock.permits < 1 {
-		return nil // that is an error of its own
+		return nil // l.invalid or lock.check says so
 	}
 	most, whose := s.lock.permits, "the semaphore has"
 	if limit := s.lock.settings.keyLimit; limit > 0 && limit < most {
@@ -57,8 +57,8 @@ func (s Semaphore) check(n int) error {
 }
 
 // KeyedSemaphore is a semaphore whose permits are shared fairly between keys, such as tenants. The next permit goes to
-// the key that holds the fewest for its share; of several, to the one whose turn began first. Within a key, first come,
-// first served. A key at its limit lets others pass and keeps its turn.
+// the key that holds the fewest for its share, or among equals to the one that is first in turn. Within a key, first
+// come, first served. A key at its limit lets others pass and keeps its turn.
 //
 // Turns count grants, not time. A request for several permits gets them in one turn. With more keys than permits, a
 // key whose holders take longer gets more of the total time. New keys lengthen each round, so choose keys that a caller
@@ -67,8 +67,8 @@ func (s Semaphore) check(n int) error {
 type KeyedSemaphore struct{ shared }
 
 // KeyedSemaphore returns the keyed semaphore with that name and number of permits, 1 to 2^30. Otherwise it is like
-// Client.Semaphore, with which it shares no permits. The options are defaults for its keys, but for WithMaxWaiters,
-// which bounds the waiters of all keys together, and WithShare, which is an ErrInvalid here.
+// Client.Semaphore, with which it shares no permits. The options are defaults for its keys, except that WithMaxWaiters
+// bounds the waiters of all keys together. WithShare is an ErrInvalid here.
 func (c *Client) KeyedSemaphore(name string, permits int, options ...KeyOption) KeyedSemaphore {
 	l := newLock(c, KindKeyedSemaphore, name, permits, options)
 	if l.settings.shared {
@@ -77,9 +77,9 @@ func (c *Client) KeyedSemaphore(name string, permits int, options ...KeyOption) 
 	return KeyedSemaphore{shared{l}}
 }
 
-// Key returns the semaphore as that key uses it. It does no I/O, and nothing is kept for a key without holder and
-// waiter. The key is any text of 1 to 128 bytes. The options apply to this value. Each request brings its limit and
-// share: the first waiter of a key speaks for the key. WithMaxWaiters bounds the waiters of the key.
+// Key returns the semaphore as that key uses it. It does no I/O, and nothing is kept for a key without holders and
+// waiters. The key is any text of 1 to 128 bytes. The options apply to this value. Each request brings its limit and
+// share; those of the key's first waiter count. WithMaxWaiters bounds the waiters of the key.
 func (s KeyedSemaphore) Key(key string, options ...KeyOption) Semaphore {
 	if s.lock == nil {
 		return Semaphore{}

@@ -10,21 +10,21 @@ import (
 // Trace is a set of callbacks. Each may be nil. A callback delays the event, so it should be quick. Several goroutines
 // may call one at once. A callback must not call the Client's Close or Shutdown, which wait for it.
 //
-// Queued, Abandoned and Granted run in their caller's goroutine, and so does the Ended of an Unlock, or of a loss that
-// a method of the lease has found. A panic there reaches the caller, and the lease or the ticket is given back. All
-// others run in goroutines of the Client, where a panic ends the process, as does one of the Logger.
+// Queued, Abandoned and Granted run in their caller's goroutine, as does the Ended of an Unlock or of a loss that a
+// method has found. A panic there reaches the caller, and the lease or ticket is released. All others run in goroutines
+// of the Client, where a panic, also of the Logger, ends the process.
 //
-// Each call of Lock, Try…, Do or Resume gives exactly one of Granted and Abandoned, with one Queued before it if it has
-// joined the queue. One Ended follows each Granted. A call that cannot send a request (bad input, a ctx that has ended,
-// a closed Client, ErrReentrant) gives no event.
+// Each call of Lock, Try…, Do or Resume causes exactly one Granted or Abandoned, after one Queued if it has joined the
+// queue. One Ended follows each Granted. A call that cannot send a request (bad input, a ctx that has ended, a closed
+// Client, ErrReentrant) causes no event.
 type Trace struct {
-	// an acquisition joins the queue; not again if its waiter is dropped and comes back
+	// an acquisition joins the queue; once, also if its waiter is dropped and queued again
 	Queued           func(QueuedInfo)
 	Granted          func(GrantedInfo)   // a lease begins, also by Resume
 	Renewed          func(RenewedInfo)   // a renewal has succeeded, or failed, and others follow until the deadline
 	Ended            func(EndedInfo)     // a lease has ended; after Unlock, once its outcome is known
 	Abandoned        func(AbandonedInfo) // an acquisition ends without a lease, also a Try… that finds the lock busy
-	NotificationLost func(Event)         // a heartbeat finds a grant of which the waiter was not notified
+	NotificationLost func(Event)         // a heartbeat finds a grant whose notification was lost
 	Subscription     func(err error)     // the subscription for notifications has come up, with nil, or has broken
 }
 

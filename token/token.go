@@ -16,7 +16,7 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tokens"
 )
 
-// ErrMalformed means that a text is no token.
+// ErrMalformed means that a text is not a token.
 var ErrMalformed = tokens.ErrMalformed
 
 // LayoutError means that a token or a key in Redis has the layout of another version. Nothing was written.
@@ -25,7 +25,7 @@ type LayoutError struct {
 	Layout string // its layout
 }
 
-// Error names both layouts and says what helps.
+// Error names both layouts and says what to do.
 func (e *LayoutError) Error() string {
 	return fmt.Sprintf("%s has layout %.20q, this version has layout %s: use one version, or another namespace", e.What,
 		e.Layout, tokens.Layout)
@@ -34,7 +34,7 @@ func (e *LayoutError) Error() string {
 // Token is the random identity of one acquisition. Tokens are comparable with ==.
 type Token struct {
 	text  string
-	terms tokens.Terms // that text says
+	terms tokens.Terms // parsed from text
 }
 
 // Parse returns the token whose Text is text. Any other text is an error: ErrMalformed, or for a token of another
@@ -50,7 +50,7 @@ func Parse(text string) (Token, error) {
 	return Token{text, terms}, nil
 }
 
-// Text returns the whole token as Redis stores it. Keep it secret, because whoever has it can release the lock.
+// Text returns the whole token as Redis stores it. Keep it secret, because it is enough to release the lock.
 func (t Token) Text() string { return t.text }
 
 // Client returns the readable id of the client that made the acquisition.
@@ -59,10 +59,10 @@ func (t Token) Client() string { return t.text[:max(strings.LastIndexByte(t.text
 // TTL returns how long the lease lasts without a renewal, in whole milliseconds.
 func (t Token) TTL() time.Duration { return t.terms.TTL }
 
-// Weight returns how many permits the acquisition asks for: 1 of a mutex and of a reader, 1 << 30 of a writer.
+// Weight returns the number of permits requested: 1 for a mutex and a reader, 1 << 30 for a writer.
 func (t Token) Weight() int { return t.terms.Weight }
 
-// Terms returns all that the token says. It is for the packages of this module alone, as its type is internal.
+// Terms returns all terms of the token. It is for the packages of this module, as its type is internal.
 func (t Token) Terms() tokens.Terms { return t.terms }
 
 // IsZero reports whether t is the zero Token, whose other methods return zero values.

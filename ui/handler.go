@@ -210,7 +210,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, http.StatusNotFound, "There is no such page.")
 	case !slices.Contains(methods, r.Method):
 		w.Header().Set("Allow", strings.Join(methods, ", "))
-		h.fail(w, http.StatusMethodNotAllowed, "This page cannot be used so.")
+		h.fail(w, http.StatusMethodNotAllowed, "This page does not support this method.")
 	case r.URL.Path == "" && !strings.HasSuffix(asked, "/"): // else the links would lead beside the page
 		w.Header().Set("Location", path.Base(asked)+"/")
 		w.WriteHeader(http.StatusMovedPermanently)

@@ -44,7 +44,7 @@ func (h *Handler) serveRelease(w http.ResponseWriter, r *http.Request) {
 	}
 	g := h.locks.get(r.Context(), id)
 	if g.at.IsZero() {
-		h.fail(w, http.StatusServiceUnavailable, "Redis does not answer, so who holds the lock is not known.")
+		h.fail(w, http.StatusServiceUnavailable, "Redis does not answer, so the holder is unknown.")
 		return
 	}
 	p.Lock = g.value
@@ -147,13 +147,13 @@ func (h *Handler) take(ctx context.Context, id inspect.ID, fence uint64) (t take
 
 func (h *Handler) failRelease(w http.ResponseWriter, p releasePage, err error) {
 	status, text := http.StatusBadGateway, "Redis has not confirmed it: "+inspect.Message(told(err))+
-		". Whether the lock was taken is not known. "+
-		"Look at it before you try again."
+		". It is unknown whether the lock was taken. "+
+		"Check that before you try again."
 	switch {
 	case errors.Is(err, errOther):
 		status, text = http.StatusConflict, fmt.Sprintf(
-			"Nothing was changed: the lease with fence %d is over, or is not known here. "+
-				"Look who holds the lock now.", p.Fence)
+			"Nothing was changed: the lease with fence %d has ended, or is unknown here. "+
+				"See who holds the lock now.", p.Fence)
 	case errors.Is(err, errBusy):
 		status, text = http.StatusServiceUnavailable,
 			"Nothing was changed: another lock is being taken. Try again in a moment."

@@ -61,7 +61,7 @@ func TestHandler_Rights(t *testing.T) {
 	require.Contains(t, text(list), "complete. in use 3 with waiters 1 oldest wait ")
 	require.Contains(t, text(list), "missed renewals 0 server ")
 	require.Contains(t, text(lock), "One waits, for ")
-	require.NotContains(t, list+lock, "This page cannot see all")
+	require.NotContains(t, list+lock, "This page cannot read everything")
 
 	blind := 0
 	lacking := [][]string{{"-eval_ro", "-evalsha_ro", "-eval", "-evalsha"}}
@@ -77,7 +77,7 @@ func TestHandler_Rights(t *testing.T) {
 			require.Contains(t, shown, "in use 3 with waiters 1 oldest wait ", "%v is not needed", without)
 		case strings.Contains(shown, "Nothing was read yet"):
 			require.Contains(t, shown, "Redis cannot be read: this user lacks "+strings.Replace(without[0], "-", "+", 1))
-			require.Contains(t, text(unused), "not used lately. Names like it could not be searched: this user lacks +scan.")
+			require.Contains(t, text(unused), "not used lately. Similar names could not be searched: this user lacks +scan.")
 			require.NotContains(t, shown, "missed renewals")
 		default:
 			blind++
@@ -85,8 +85,8 @@ func TestHandler_Rights(t *testing.T) {
 			lacks := `read: this user lacks \+(` + strings.ReplaceAll(strings.Join(without, "|"), "-", "") + `)\.`
 			require.Regexp(t, `(none of 3 locks could be|1 of 3 locks could not be) `+lacks, shown)
 			require.Regexp(t, `in use (\?|2 or more) with waiters \? oldest wait \? missed renewals \? server rights`, shown)
-			require.Contains(t, shown, "This page cannot see all : the user lacks "+strings.Replace(without[0], "-", "+", 1))
-			require.Contains(t, shown, "the user of Redis with which this page logs in.")
+			require.Contains(t, shown, "This page cannot read everything : the user lacks "+strings.Replace(without[0], "-", "+", 1))
+			require.Contains(t, shown, "the user of Redis that the page logs in as.")
 			require.Contains(t, shown, "m0 mutex unreadable ? ? ? ? ?")
 			require.NotContains(t, shown, "The server has")
 			require.Regexp(t, "This lock cannot be "+lacks, text(lock))
@@ -140,7 +140,7 @@ func TestHandler_MoreHoldersThanListed(t *testing.T) {
 		require.Contains(t, shown, "missed renewals 0, 1 unknown")
 		require.Regexp(t, `crowd semaphore 1001 of 2000 1001 of 2000 web-0 and others ≥\S+ \? 0 –`, shown)
 		shown = text(s.get("/?q=web-1&kind=semaphore"))
-		require.Contains(t, shown, "1 lock more may have such a holder: of each lock, 1000 holders are searched.")
+		require.Contains(t, shown, "1 lock more may have such a holder: only 1000 holders of each lock are searched.")
 		require.NotContains(t, text(s.get("/?q=web-1&kind=mutex")), "holders are searched")
 	})
 }

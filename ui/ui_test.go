@@ -168,7 +168,7 @@ func lines(page string) string {
 func TestHandler_Golden(t *testing.T) {
 	t.Parallel()
 	visit(t, ui.Options{AllowForceRelease: true}, func(t *testing.T, s *site) {
-		require.Contains(t, text(s.get("/")), "No locks in this namespace, nor in another.")
+		require.Contains(t, text(s.get("/")), "No locks in this namespace or in any other.")
 		ids, end := sample.Locks(t, s.redis)
 		defer end()
 		shown := "list\n" + lines(s.get("/"))

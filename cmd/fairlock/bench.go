@@ -21,7 +21,7 @@ func benchCommand(c *connection) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure what locks cost on a server, beside the least that is possible",
+		Short: "Measure what locks cost on a server, beside the least possible",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cfg.Check(); err != nil {
@@ -66,7 +66,7 @@ func typeFlags(cmd *cobra.Command, t *locks.Type) {
 	}
 }
 
-// writeJSON writes a value for a script, and for a person who looks.
+// writeJSON writes a value as indented JSON.
 func writeJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")

@@ -29,16 +29,16 @@ var forwarded = []os.Signal{
 // status is how CMD ended.
 type status = syscall.WaitStatus
 
-// children are the processes that this one has started: somebody waits for each.
+// children are the processes that this one has started. A goroutine waits for each.
 type children struct {
 	mu      sync.Mutex
 	waiting map[int]<-chan struct{} // guarded by mu; closed when the process has been waited for
 }
 
-// started are the children of this process.
+// started has the children of this process.
 var started = children{waiting: map[int]<-chan struct{}{}}
 
-// start starts a process, and has wait wait for it. The channel is closed after that.
+// start starts a process and calls wait in a goroutine. waited is closed when wait has returned.
 func (c *children) start(cmd *exec.Cmd, wait func(pid int)) (waited <-chan struct{}, err error) {
 	c.mu.Lock() // until it is known as ours
 	defer c.mu.Unlock()
@@ -51,7 +51,7 @@ func (c *children) start(cmd *exec.Cmd, wait func(pid int)) (waited <-chan struc
 		wait(pid)
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.waiting[pid] == done { // else the number has been given to another child already
+		if c.waiting[pid] == done { // the kernel may have given the number to another child already
 			delete(c.waiting, pid)
 		}
 		close(done)
@@ -59,29 +59,29 @@ func (c *children) start(cmd *exec.Cmd, wait func(pid int)) (waited <-chan struc
 	return done, nil
 }
 
-// waited is closed when a child of ours has been waited for; nil if we have not started it.
+// waited returns a channel that is closed when a child has been waited for, or nil if we have not started it.
 func (c *children) waited(pid int) <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.waiting[pid]
 }
 
-// child is CMD and what it starts: a process group of its own, so that all of it can be stopped.
+// child is CMD and all that it starts. It is a process group of its own, so that all of it can be stopped.
 type child struct {
 	pid     int // also the group's
 	tty     *tty
-	gate    *os.File            // at which it waits until it may be CMD
-	ended   chan status         // gets the one that is CMD's last
-	stopped chan syscall.Signal // gets what has stopped CMD, if anybody looks
+	gate    *os.File            // a byte on it lets the process become CMD
+	ended   chan status         // gets CMD's final status
+	stopped chan syscall.Signal // gets the signal that has stopped CMD, if anybody receives
 }
 
-// cmdName is how we start the process that is to be CMD. Its arguments are a file that it has open beside those that
-// CMD gets (a byte comes from it when it may be CMD, and nothing if we are gone), CMD's path, and CMD's arguments.
+// cmdName is the argument that starts the process that becomes CMD. The next arguments are the number of an open file,
+// CMD's path, and CMD's arguments. A byte on the file means that it may become CMD; end of file means that we are gone.
 const cmdName = "run-cmd"
 
-// startChild starts the process that is to be CMD, with our own standard files. It is CMD after begin, and never if we
-// do not live to call that: so it can be guarded before there is anything to guard. If both input and output are the
-// terminal, and it is ours to give, it gets it at once; otherwise as soon as it wants to read from it.
+// startChild starts the process that becomes CMD, with our own standard files. It becomes CMD after begin, and never if
+// we die before. So a guard can be set up before CMD runs. If input and output are the terminal, and our job owns it,
+// the child gets it at once. Otherwise it gets it when it first reads from it.
 func startChild(path string, argv, env []string) (*child, error) {
 	self, err := ourselves()
 	if err != nil {
@@ -97,8 +97,8 @@ func startChild(path string, argv, env []string) (*child, error) {
 	if c.tty.foreground() && isTerminal(os.Stdin) && isTerminal(os.Stdout) {
 		attr.Foreground, attr.Ctty = true, c.tty.fd()
 	}
-	// The process gets the gate under the number that it has here. (ExtraFiles would take numbers that somebody has given
-	// us a file under, which is for CMD.)
+	// The process gets the gate under the number that it has here. ExtraFiles could take the number of a file that we have
+	// inherited for CMD.
 	fd := int(waits.Fd())
 	_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0) // fails on no file that is open
 	cmd := &exec.Cmd{
@@ -114,19 +114,19 @@ func startChild(path string, argv, env []string) (*child, error) {
 	return c, nil
 }
 
-// begin lets it be CMD.
+// begin lets the process become CMD.
 func (c *child) begin() {
-	_, _ = c.gate.Write([]byte{0}) // if it has been killed, that is told soon
+	_, _ = c.gate.Write([]byte{0}) // an error: it has been killed, and wait reports that
 	_ = c.gate.Close()
 }
 
-// becomeCMD is all that the process does which is to be CMD. In any other it does nothing.
+// becomeCMD is all that the process does that becomes CMD. In other processes it does nothing.
 func becomeCMD() {
 	if len(os.Args) < 2 || os.Args[1] != cmdName {
 		return
 	}
 	quit := make(chan os.Signal, 1)
-	signal.Notify(quit, syscall.SIGQUIT) // of which Go would print all stacks
+	signal.Notify(quit, syscall.SIGQUIT) // on which Go would print all stacks
 	go func() {
 		<-quit
 		os.Exit(exitSignal + int(syscall.SIGQUIT))
@@ -144,9 +144,9 @@ func becomeCMD() {
 	os.Exit(exitCode(err))
 }
 
-// passedOn returns the environment of CMD, in which it is CMD to whom systemd has given sockets, and of whom it wants
-// signs of life. Each variable names the process that it is meant for; the inode of its pidfd would be that of the
-// other one.
+// passedOn returns the environment of CMD. The variables by which systemd passes sockets and asks for keep-alives name
+// the process that they are for, so they must name CMD. The inode of its pidfd is removed, because it is that of this
+// process.
 func passedOn(env []string, from, to int) (passed []string) {
 	moved := false
 	for _, v := range env {
@@ -160,7 +160,7 @@ func passedOn(env []string, from, to int) (passed []string) {
 	return slices.DeleteFunc(passed, func(v string) bool { return moved && strings.HasPrefix(v, "LISTEN_PIDFDID=") })
 }
 
-// wait tells of CMD's stops and of its end.
+// wait reports CMD's stops and its end.
 func (c *child) wait(pid int) {
 	for {
 		var s status
@@ -172,7 +172,7 @@ func (c *child) wait(pid int) {
 			case c.stopped <- s.StopSignal():
 			default:
 			}
-		case err != nil: // it is gone, and nobody knows how
+		case err != nil: // it is gone, and its status is unknown
 			c.ended <- exitFailure << 8
 			return
 		default:
@@ -182,9 +182,9 @@ func (c *child) wait(pid int) {
 	}
 }
 
-// forward passes a signal on: to all of CMD's group, but for those that mean what a program makes of them. With a
-// terminal, suspended continues CMD: a second SIGCONT, somewhat later, would undo a ^Z that came in between. The error
-// says that CMD is another user's.
+// forward sends a signal to all of CMD's group, or to CMD alone if the signal's meaning is up to the program. With a
+// terminal, suspended continues CMD. A second SIGCONT, somewhat later, would undo a ^Z in between. The error means that
+// CMD belongs to another user.
 func (c *child) forward(s os.Signal) error {
 	number := s.(syscall.Signal)
 	if number == syscall.SIGCONT && c.tty != nil {
@@ -200,16 +200,16 @@ func (c *child) forward(s os.Signal) error {
 	return nil // or CMD has just ended
 }
 
-// terminate asks all of it to end, also if it is stopped.
+// terminate asks the whole group to end, also if it is stopped.
 func (c *child) terminate() {
 	_ = syscall.Kill(-c.pid, syscall.SIGTERM)
 	_ = syscall.Kill(-c.pid, syscall.SIGCONT)
 }
 
-// killGroup ends all of a group. The error says that some of it is not ours to kill.
+// killGroup kills a group. The error means that we may not kill some of its processes.
 func killGroup(group int) error {
 	if group < 2 {
-		return nil // there is none; 1 would be everybody
+		return nil // there is none; kill(-1) would signal all processes
 	}
 	err := syscall.Kill(-group, syscall.SIGKILL)
 	if err == syscall.ESRCH {
@@ -218,7 +218,8 @@ func killGroup(group int) error {
 	return err
 }
 
-// emptied waits until nothing of a group lives, and reports whether that was so in time. No event tells.
+// emptied waits until no process of a group runs, and reports whether that happened within the limit. It polls, because
+// there is no event for it.
 func emptied(group int, within time.Duration) bool {
 	for until := time.Now().Add(within); group > 1 && alive(group); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(until) {
@@ -272,7 +273,7 @@ func (t *tty) close() {
 	}
 }
 
-// owner is the process group to which the terminal belongs at present.
+// owner returns the foreground process group of the terminal.
 func (t *tty) owner() int {
 	if t == nil {
 		return 0
@@ -284,19 +285,19 @@ func (t *tty) owner() int {
 	return group
 }
 
-// foreground reports whether that is our own.
+// foreground reports whether our process group is in the foreground.
 func (t *tty) foreground() bool { return t.owner() == syscall.Getpgrp() }
 
-// give gives the terminal to a group. A group that does not have it would be stopped for that, so SIGTTOU
-// is ignored from then on, and CMD must have been started before.
+// give gives the terminal to a group. A background group would be stopped for that, so SIGTTOU is ignored from then on.
+// CMD must have been started before, or it would ignore it as well.
 func (t *tty) give(group int) {
 	signal.Ignore(syscall.SIGTTOU)
 	_ = unix.IoctlSetPointerInt(t.fd(), unix.TIOCSPGRP, group)
 }
 
-// suspended does what is to be done when CMD was stopped. If that was for want of the terminal, it gets it. If it was
-// by the terminal's user, they mean all of the job: we stop too, so that their shell goes on, and CMD goes on when we
-// do, unless the guard had to kill it meanwhile. A CMD that somebody else has stopped keeps the lock.
+// suspended handles a stop of CMD. If CMD needed the terminal, it gets it. If the user has typed ^Z, the whole job must
+// stop: we stop as well, so that the shell goes on. CMD continues when we do, unless the guard had to kill it
+// meanwhile. A CMD that was stopped otherwise keeps the lock.
 func (c *child) suspended(by syscall.Signal) {
 	wants := by == syscall.SIGTTIN || by == syscall.SIGTTOU
 	if c.tty == nil || !wants && by != syscall.SIGTSTP {
@@ -314,8 +315,8 @@ func (c *child) suspended(by syscall.Signal) {
 	_ = syscall.Kill(-c.pid, syscall.SIGCONT)
 }
 
-// stopJob stops our process group, as ^Z does, and returns when it goes on. In a group that nobody would wake up again
-// the system does not let that happen, hence the limit. It is not by SIGTSTP, which we catch and Go cannot undo.
+// stopJob stops our process group, as ^Z does, and returns when it continues. The kernel does not stop an orphaned
+// group, hence the limit. It does not use SIGTSTP, which we catch and Go cannot restore.
 func stopJob() {
 	awake := make(chan os.Signal, 1)
 	signal.Notify(awake, syscall.SIGCONT)
@@ -327,8 +328,8 @@ func stopJob() {
 	}
 }
 
-// over takes the terminal back when CMD has ended. A ^C that CMD alone got, because it had the terminal, and died of,
-// was meant for all of the job.
+// over takes the terminal back when CMD has ended. If CMD had the terminal and died of a ^C, it was meant for the whole
+// job.
 func (c *child) over(s status) {
 	if c.tty.owner() == c.pid {
 		c.tty.give(syscall.Getpgrp())
@@ -339,8 +340,8 @@ func (c *child) over(s status) {
 	c.tty.close()
 }
 
-// dieInterrupted dies of SIGINT if this is the terminal's job: so a shell knows that its script is to end, too. A
-// plain exit code would tell it that we have dealt with the ^C.
+// dieInterrupted dies of SIGINT if this job has the terminal. So a shell knows that its script should end as well. An
+// exit code would tell it that we have handled the ^C.
 func dieInterrupted() {
 	t := openTTY()
 	if !t.foreground() {
@@ -351,14 +352,14 @@ func dieInterrupted() {
 	time.Sleep(time.Second) // until it arrives
 }
 
-// hidePassword takes a password off the command line, for all to see in the list of processes, by starting this
-// program again in its place.
+// hidePassword removes a password from the command line, which other users see in the list of processes. It executes
+// this program again.
 func hidePassword() {
 	args, env, found := withoutPassword(os.Args, os.Environ())
 	if !found {
 		return
 	}
 	if self, err := os.Executable(); err == nil {
-		_ = syscall.Exec(self, args, env) // if it fails, all is as it was
+		_ = syscall.Exec(self, args, env) // an error: nothing has changed
 	}
 }

@@ -66,7 +66,7 @@ func TestLook_LocksInUse(t *testing.T) {
 	f.hold(c.Mutex("x*").Lock)
 	require.NoError(t, f.hold(c.Mutex("a").Lock).Unlock(t.Context()))
 
-	require.Regexp(t, `(?s)^`+f.header()+`\nmutex x: held, 1 waiting\n.*\nsemaphore x: 2 of 5 permits held, nobody waits\n`,
+	require.Regexp(t, `(?s)^`+f.header()+`\nmutex x: held, 1 waiting\n.*\nsemaphore x: 2 of 5 permits held, no waiters\n`,
 		f.done("status", "x"))
 	require.Contains(t, f.done("status", "x", "--kind", "semaphore"), "\n\nsemaphore x: 2 of")
 	text := f.done("status", "x", "--json")
@@ -137,7 +137,7 @@ func TestWatch_WritesALineForEachChange(t *testing.T) {
 	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", `exec "$0" watch x y --interval 100ms 2>&1`, program}
 	lines := f.start(cmd)
 	line := func() (text string) { // the next that does not say that Redis has yet to answer
-		for text = lines.expect("\n"); text == "fairlock: no answer yet; trying on"; text = lines.expect("\n") {
+		for text = lines.expect("\n"); text == "fairlock: no answer yet; retrying"; text = lines.expect("\n") {
 		}
 		return text
 	}
@@ -147,7 +147,7 @@ func TestWatch_WritesALineForEachChange(t *testing.T) {
 	objects := f.start(f.command("watch", "--interval", "100ms", "--json", "--kind", "mutex"))
 	object := func() seen { return decode[seen](t, objects.expect("\n")) }
 	lease := f.hold(m.Lock)
-	require.Regexp(t, fmt.Sprintf(`%smutex x: held, nobody waits; holders: web-1 \(fence %d\)$`, stamp, lease.Fence()),
+	require.Regexp(t, fmt.Sprintf(`%smutex x: held, no waiters; holders: web-1 \(fence %d\)$`, stamp, lease.Fence()),
 		line())
 	l := object()
 	require.Equal(t, []any{"x", true, 0}, []any{l.Name, l.Held, l.Waiting})
@@ -156,11 +156,11 @@ func TestWatch_WritesALineForEachChange(t *testing.T) {
 	require.Equal(t, 1, object().Waiting)
 
 	link.Cut()
-	require.Regexp(t, `^fairlock: [^\n]+$`, lines.expect("; trying on\n"))
+	require.Regexp(t, `^fairlock: [^\n]+$`, lines.expect("; retrying\n"))
 	time.Sleep(time.Second / 2) // it looks again, of which nothing tells, and does not repeat that
 	require.NoError(t, lease.Unlock(t.Context()))
 	link.Mend()
-	require.Regexp(t, `mutex x: held, nobody waits; holders: web-1 \(fence \d+\)$`, line())
+	require.Regexp(t, `mutex x: held, no waiters; holders: web-1 \(fence \d+\)$`, line())
 	require.Greater(t, *object().Fence, lease.Fence())
 	lines.signal(syscall.SIGINT)
 	require.Zero(t, lines.wait().code)
@@ -171,10 +171,10 @@ func TestWatch_WritesALineForEachChange(t *testing.T) {
 func TestResize(t *testing.T) {
 	f := newFixture(t)
 	require.Equal(t,
-		"semaphore x has 2 permits from now on; nobody has used it lately: if the name is wrong, --reset ends that\n",
+		"semaphore x has 2 permits from now on; it was not used lately: if the name is wrong, undo this by --reset\n",
 		f.done("resize", "x", "--permits", "2"))
 	for _, args := range [][]string{{"status", "x"}, {"status", "x", "--kind", "semaphore"}} {
-		require.Regexp(t, "^"+f.header()+"\nsemaphore x: 0 of 2 permits held, set by resize, nobody uses it\n$",
+		require.Regexp(t, "^"+f.header()+"\nsemaphore x: 0 of 2 permits held, set by resize, not in use\n$",
 			f.done(args...))
 	}
 	require.Regexp(t, `\nx +semaphore +0/2 +– +– +– +– +0 +–\n$`, f.done("list"))
@@ -195,9 +195,9 @@ func TestResize(t *testing.T) {
 	for _, lease := range []*fairlock.Lease{held, <-granted} {
 		require.NoError(t, lease.Unlock(t.Context()))
 	}
-	require.Equal(t, "semaphore x has as many permits as each user brings from now on; nobody uses it now\n",
+	require.Equal(t, "semaphore x has the number of permits that each client uses from now on; it is not in use\n",
 		f.done("resize", "x", "--reset"))
-	require.Equal(t, "semaphore x has 2 permits from now on; nobody uses it now\n",
+	require.Equal(t, "semaphore x has 2 permits from now on; it is not in use\n",
 		f.done("resize", "x", "--permits", "2"))
 	f.done("resize", "x", "--reset")
 	require.Contains(t, f.done("list"), "no locks in use")
@@ -226,14 +226,14 @@ func TestRelease(t *testing.T) {
 	raised := f.state(m).Fence
 	require.Equal(t, raised, second.Fence())
 	require.Equal(t, fmt.Sprintf(
-		"mutex \"x y\" was taken from second (fence %d); nobody has it now; its last fencing number is %d\n",
+		"mutex \"x y\" was taken from second (fence %d); it is free now; its last fencing number is %d\n",
 		second.Fence(), raised), shown)
 	require.Equal(t, "mutex \"x y\" is not held; nothing was done\n", release("x y"))
 	require.Equal(t, raised, f.state(m).Fence)
 
 	rdb, key := f.server.Client(), script.KeysOf("mutex", f.namespace, "x").Part("lock")
 	require.NoError(t, rdb.Set(t.Context(), key, "by hand", 0).Err())
-	require.Contains(t, release("x"), "mutex x was taken from (not fairlock's) (fence 0); nobody has it now")
+	require.Contains(t, release("x"), "mutex x was taken from (not fairlock's) (fence 0); it is free now")
 	require.NoError(t, rdb.LPush(t.Context(), key, "a list").Err())
 	refused(t, f.call("release", "x", "--force"), exitUnreachable, strings.TrimSuffix(key, "lock"))
 
@@ -335,7 +335,7 @@ func TestLook_WrongNames(t *testing.T) {
 
 	const meant = "did you mean mutex invoices:export?\n"
 	require.Contains(t, f.done("status", "invoice:export"), "free, not used lately\n  "+meant)
-	require.Contains(t, f.done("status", "zzz"), "\n  no lock in use has a name like it\n")
+	require.Contains(t, f.done("status", "zzz"), "\n  no lock in use has a similar name\n")
 	require.Equal(t, result{out: "[]\n"}, f.call("status", "invoice:export", "--json"))
 	other := f.apart()
 	f.hold(other.client("web-1").Mutex("zzz").Lock)
@@ -356,7 +356,7 @@ func TestLook_WrongNames(t *testing.T) {
 
 	blind := f.at(login(t, f.server, "blind", "~* +@all -scan"))
 	require.Contains(t, blind.done("status", "shop"),
-		"free, not used lately\n  names like it could not be searched: this user lacks +scan; fairlock doctor --for look names all that it lacks\n")
+		"free, not used lately\n  similar names could not be searched: this user lacks +scan; fairlock doctor --for look names all that it lacks\n")
 }
 
 // A leaked holder is found by one command.
@@ -624,7 +624,7 @@ func TestConnection_Cluster(t *testing.T) {
 	listed := decode[[]seen](t, f.done("list", "--json"))
 	require.Equal(t, []string{"a", "b"}, []string{listed[0].Name, listed[1].Name})
 	require.Contains(t, f.done("status", there), "held")
-	const why = "as that of a cluster (see help connection)"
+	const why = "the URL of the cluster (see help connection)"
 	refused(t, one.call("status", here), exitUsage, why)
 	refused(t, one.call("run", there, "--", "true"), exitUsage, why)
 	refused(t, one.call("list"), exitUsage, why)
@@ -687,13 +687,13 @@ func TestRelease_OneHolderOfTheRightKind(t *testing.T) {
 	f := newFixture(t)
 	c := f.client("api")
 	one, two := f.hold(permits(c.Semaphore("x", 4))), f.hold(permits(c.Semaphore("x", 4)))
-	refused(t, f.call("release", "x", "--force"), exitUsage, "mutex x is not held, semaphore x is: say --kind semaphore")
+	refused(t, f.call("release", "x", "--force"), exitUsage, "mutex x is not held, semaphore x is: use --kind semaphore")
 	refused(t, f.call("release", "x", "--kind", "rwmutex", "--force"), exitUsage,
-		"rwmutex x is not held, semaphore x is: say --kind semaphore")
+		"rwmutex x is not held, semaphore x is: use --kind semaphore")
 	refused(t, f.call("release", "free", "--force", "--fence", "5"), exitFailure, "mutex free has no holder with fence 5")
 	refused(t, f.attempt("x --kind semaphore --permits 4 --try"), exitBusy, " and 1 other\n")
 	require.NoError(t, f.server.Client().Set(t.Context(), f.namespace+":{other}:lock", "x", time.Minute).Err())
-	refused(t, f.attempt("other --try"), exitBusy, "other is busy, held by a key that is not fairlock's\n")
+	refused(t, f.attempt("other --try"), exitBusy, "other is busy, held by a key of another program\n")
 	words := []string{"release", "x", "--kind", "semaphore", "--force", "--fence"}
 	refused(t, f.call(append(words, "1")...), exitFailure, "semaphore x has no holder with fence 1")
 	shown := f.done(append(words, fmt.Sprint(two.Fence()))...)
@@ -718,7 +718,7 @@ func TestConnection_WrongServer(t *testing.T) {
 	on := f.at("unix://" + replica.Addr())
 	for _, words := range []string{"status x", "list", "watch x --plain"} {
 		refused(t, on.call(strings.Fields(words)...), exitUnreachable, replica.Addr()+
-			" is a replica, and may be behind: name the primary, or say --allow-replica")
+			" is a replica, and may be behind: name the primary, or use --allow-replica")
 	}
 	for _, words := range []string{"release x --force", "run x --try -- true", "bench", "demo --redis " + on.url} {
 		refused(t, on.call(strings.Fields(words)...), exitUnreachable, replica.Addr()+" is a replica: name the primary\n")
@@ -758,7 +758,7 @@ func TestConnection_WrongServer(t *testing.T) {
 
 	// A fairlock within CMD does not fall back to localhost.
 	inner := []string{"run", "x", "--", program, "run", "y", "--", "echo", "in"}
-	refused(t, f.start(f.command(inner...)).wait(), exitUsage, "the fairlock run around this one withholds its server")
+	refused(t, f.start(f.command(inner...)).wait(), exitUsage, "the outer fairlock run does not pass on its server")
 	require.Equal(t, result{out: "in\n"}, f.start(f.command(append([]string{"run", "--pass-redis"},
 		inner[1:]...)...)).wait())
 	require.Equal(t, result{out: "in\n"}, f.run("x", "FAIRLOCK_REDIS="+f.url+" "+program+" run y -- echo in").wait())
@@ -843,7 +843,7 @@ func TestDoctor_Rights(t *testing.T) {
 	}
 	for name, purpose := range map[string]string{"fairlock": "use", "fairlock-look": "look",
 		"fairlock-operate": "operate"} {
-		require.Regexp(t, `\n0 problems, .* of 15 unchecked; this user may not see the rest, an admin's may\n`,
+		require.Regexp(t, `\n0 problems, .* of 15 unchecked; this user may not read the others, an admin's may\n`,
 			user[name].done("doctor", "--for", purpose), "which does not sound as if all were well")
 	}
 	nobody := f.at(login(t, f.server, "nobody", "resetchannels")).call("doctor")
@@ -881,7 +881,7 @@ func TestDoctor_Rights(t *testing.T) {
 	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", `exec "$0" watch --interval 100ms 2>&1`, program}
 	w := user["fairlock-look"].start(cmd)
 	w.expect("\n")
-	require.Regexp(t, `^fairlock: this user lacks \+scan; trying on$`, w.expect("\n"))
+	require.Regexp(t, `^fairlock: this user lacks \+scan; retrying$`, w.expect("\n"))
 	searches := func() string { return redistest.Info(t, rdb, "commandstats", "cmdstat_scan") }
 	before := searches()
 	f.until("it has searched again", func() bool { return searches() != before })

@@ -24,8 +24,8 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 )
 
-// The environment that says which Redis to use. CMD of `fairlock run` does not see the first two, nor a variable that
-// --redis names; envWithheld tells a fairlock within it so.
+// The environment variables that say which Redis to use. The CMD of `fairlock run` does not get the first two or a
+// variable that --redis names. envWithheld says so to a fairlock that CMD starts.
 const (
 	envRedis     = "FAIRLOCK_REDIS"
 	envPassword  = "FAIRLOCK_REDIS_PASSWORD" //nolint:gosec // its name
@@ -39,11 +39,11 @@ const (
 	connecting = 5 * time.Second
 	// probing is how long it may take to find out whether a port speaks TLS.
 	probing = time.Second
-	// shortLimit is how long it may take to close connections, and to find out more about an error when ctx has ended.
+	// shortLimit is how long it may take to close connections, or to learn more about an error when ctx has ended.
 	shortLimit = 50 * time.Millisecond
 )
 
-// connection is how to reach Redis, and which part of it to use: persistent flags of the root command.
+// connection has the flags of the root command that say how to reach Redis, and which namespace to use.
 type connection struct {
 	redis        string // URL, or "env:" and the name of a variable that has it
 	passwordFile string
@@ -57,11 +57,11 @@ func (c *connection) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.passwordFile, "password-file", "", "read the password from the first line of this `FILE`")
 	f.StringVar(&c.namespace, "namespace", os.Getenv(envNamespace), "prefix of all keys (default $"+envNamespace+
 		", or fairlock)")
-	f.Lookup("namespace").DefValue = "" // it would stand in the help twice
+	f.Lookup("namespace").DefValue = "" // the help text has it already
 	c.tls.flags(f)
 }
 
-// open returns a client that has answered once; the caller closes it. No error shows a password.
+// open returns a client of a server that has replied once. The caller closes it. No error shows a password.
 func (c *connection) open(ctx context.Context) (redis.UniversalClient, error) {
 	target, err := c.target()
 	if err != nil {
@@ -102,7 +102,7 @@ func (c *connection) open(ctx context.Context) (redis.UniversalClient, error) {
 	return nil, err
 }
 
-// roleOf reports whether a server is a replica. One that no lock can be on is an error.
+// roleOf reports whether a server is a replica. A server that cannot have locks is an error.
 func (t target) roleOf(ctx context.Context, rdb redis.UniversalClient) (replica bool, err error) {
 	plain, ok := rdb.(*redis.Client)
 	if !ok {
@@ -117,7 +117,7 @@ func (t target) roleOf(ctx context.Context, rdb redis.UniversalClient) (replica 
 			t.where())
 	case hello["mode"] == "cluster":
 		return false, usage(
-			"this server is one of a cluster, and has only a part of the locks; --redis needs its URL as that of a " +
+			"this server is one node of a cluster, and has only a part of the locks; --redis needs the URL of the " +
 				"cluster (see help connection)")
 	}
 	return hello["role"] == "replica", nil
@@ -148,19 +148,19 @@ func (c *connection) openPrimary(ctx context.Context) (redis.UniversalClient, er
 	return rdb, nil
 }
 
-// prefix is the namespace, or the library's default.
+// prefix returns the namespace, or the library's default.
 func (c *connection) prefix() string { return cmp.Or(c.namespace, bounds.DefaultNamespace) }
 
-// locks returns a fairlock client of that namespace; the caller closes it, before rdb. It does not log: the command's
-// own lines say what it would.
+// locks returns a fairlock client of that namespace. The caller closes it before rdb. It does not log, because the
+// command prints the same itself.
 func (c *connection) locks(rdb redis.UniversalClient, cfg fairlock.Config) (*fairlock.Client, error) {
 	cfg.Namespace, cfg.Logger = c.namespace, slog.New(slog.DiscardHandler)
 	return fairlock.New(rdb, cfg)
 }
 
-// ping sends requests until the server replies, for as long as ctx says, or else connecting. That the user has no right
-// to PING is an answer, too, and so is that the server does not serve it now: reads may go on, and whoever wants a lock
-// waits. Of a cluster, the first master that answers suffices: the others may not be needed.
+// ping sends requests until the server replies. It tries until ctx ends, or for connecting if ctx has no deadline. A
+// refusal counts as a reply: reads may work without the right to PING, and locks can wait. On a cluster, one master
+// that replies suffices, as the others may not be needed.
 func ping(parent context.Context, rdb redis.UniversalClient) error {
 	ctx, cancel := parent, func() {}
 	if _, limited := parent.Deadline(); !limited {
@@ -204,7 +204,7 @@ func ping(parent context.Context, rdb redis.UniversalClient) error {
 	return withCode(exitUnreachable, err)
 }
 
-// target is a server's URL, with its password, and what else a connection to it needs.
+// target has a server's URL with its password, and the TLS settings of a connection.
 type target struct {
 	url  *url.URL
 	kind serverKind
@@ -219,7 +219,7 @@ const (
 	sentinel
 )
 
-// target finds the URL and the password. An error does not quote anything in which a password could stand.
+// target finds the URL and the password. An error quotes nothing that could contain a password.
 func (c *connection) target() (t target, err error) {
 	if wrong := bounds.WrongNamespace(c.namespace); wrong != "" {
 		return t, usage("namespace: %s", wrong)
@@ -249,26 +249,26 @@ func (c *connection) target() (t target, err error) {
 	return t, err
 }
 
-// variable is the one that --redis names, if it does.
+// variable returns the environment variable that --redis names, if it names one.
 func (c *connection) variable() (name string, ok bool) { return strings.CutPrefix(c.redis, "env:") }
 
-// raw is the URL as it was given.
+// raw returns the URL as it was given.
 func (c *connection) raw() (string, error) {
 	name, indirect := c.variable()
 	given := os.Getenv(envRedis)
 	switch {
 	case indirect && os.Getenv(name) == "":
-		return "", usage("--redis env:%s: there is no such variable, or it is empty", name)
+		return "", usage("--redis env:%s: the variable is not set or empty", name)
 	case indirect:
 		return os.Getenv(name), nil
 	case cmp.Or(c.redis, given) == "" && os.Getenv(envWithheld) != "":
 		return "", usage(
-			"the fairlock run around this one withholds its server: name it by --redis, or say --pass-redis there")
+			"the outer fairlock run does not pass on its server: use --redis here, or --pass-redis there")
 	}
 	return cmp.Or(c.redis, given, defaultRedis), nil
 }
 
-// password is the one that is given beside the URL, or empty.
+// password returns the password that is given beside the URL, or "".
 func (c *connection) password() (string, error) {
 	if c.passwordFile == "" {
 		password := os.Getenv(envPassword)
@@ -288,10 +288,10 @@ func (c *connection) password() (string, error) {
 	return line, nil
 }
 
-// parse reads a URL. What url.Parse has to say about a wrong one may be a piece of a password.
+// parse parses a URL. It drops the error of url.Parse, which may quote a part of a password.
 func parse(raw string) (*url.URL, error) {
 	if bounds.Unseen(raw) {
-		return nil, usage("redis URL: has a space or a newline at an end, or a character that cannot be seen")
+		return nil, usage("redis URL: has a space or a newline at an end, or an unprintable character")
 	}
 	scheme, _, _ := strings.Cut(raw, "://")
 	if !slices.Contains([]string{"redis", "rediss", "unix"}, strings.ToLower(scheme)) {
@@ -299,8 +299,8 @@ func parse(raw string) (*url.URL, error) {
 	}
 	u, err := url.Parse(raw)
 	if err != nil || u.Fragment != "" {
-		return nil, usage("redis URL: cannot be read, want redis://user:password@host:6379/0 " +
-			"(in a password, percent-encode what is not a letter or digit)")
+		return nil, usage("redis URL: cannot be parsed, want redis://user:password@host:6379/0 " +
+			"(in a password, percent-encode all but letters and digits)")
 	}
 	if _, err := strconv.ParseUint(cmp.Or(u.Port(), "0"), 10, 16); err != nil {
 		return nil, usage("redis URL: the port must be from 1 to 65535")
@@ -322,7 +322,7 @@ func (t target) give(password string) {
 	}
 }
 
-// plain is the URL as go-redis reads it: without what only we know.
+// plain returns the URL without our own parameters, for go-redis.
 func (t target) plain() string {
 	u := *t.url
 	if query := u.Query(); query.Has("cluster") {
@@ -332,10 +332,9 @@ func (t target) plain() string {
 	return u.String()
 }
 
-// client returns a client; nothing is sent yet. It obeys the deadline of a ctx, as fairlock doctor recommends, except
-// on a Cluster: there each request of a new client may take 5 s while a node hangs, because go-redis then gives up its
-// search for the list of commands, and begins it again with the next request. A command sends too few requests to gain
-// from it.
+// client returns a client. Nothing is sent yet. It obeys the deadline of a ctx, as fairlock doctor recommends, except
+// on a Cluster. There go-redis would give up its search for the list of commands while a node hangs, and begin it again
+// with each request. So each request could take 5 s, and a command sends few requests.
 func (t target) client() (rdb redis.UniversalClient, err error) {
 	switch raw := t.plain(); t.kind {
 	case sentinel:
@@ -360,7 +359,7 @@ func (t target) client() (rdb redis.UniversalClient, err error) {
 	case err == nil:
 		return rdb, nil
 	case mayHoldPassword(t.url.String()):
-		return nil, usage("redis URL: wrong (it may hold a password, so no more is said)")
+		return nil, usage("redis URL: invalid (it may contain a password, so details are hidden)")
 	}
 	return nil, usage("redis URL: %s", strings.TrimPrefix(err.Error(), "redis: "))
 }
@@ -381,7 +380,7 @@ func parsed[O any, C redis.UniversalClient](parse func(string) (O, error), raw s
 	return client(o), nil
 }
 
-// where is the server's address, and the number of the database if that is not 0.
+// where returns the server's address, and the number of the database if that is not 0.
 func (t target) where() string {
 	address, db := t.url.Host, strings.Trim(t.url.Path, "/")
 	if t.url.Scheme == "unix" {
@@ -393,15 +392,15 @@ func (t target) where() string {
 	return address
 }
 
-// What may be why a server does not answer.
+// Possible reasons why a server does not answer.
 var (
 	errTLS   = errors.New("that port speaks TLS: begin the URL with rediss://")
 	errNoTLS = errors.New("that port does not speak TLS: begin the URL with redis://")
-	errCert  = errors.New("that port wants a certificate of its clients: --tls-cert and --tls-key")
+	errCert  = errors.New("that port requires a client certificate: use --tls-cert and --tls-key")
 	reasons  = []error{errTLS, errNoTLS, errCert}
 )
 
-// alertIn returns the alert that the server's TLS has sent; "" if none.
+// alertIn returns the TLS alert that the server has sent, or "".
 func alertIn(err error) string {
 	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "remote error" {
 		return e.Err.Error()
@@ -409,7 +408,7 @@ func alertIn(err error) string {
 	return ""
 }
 
-// reason is one of these errors, or nil.
+// reason returns one of these errors, or nil.
 func (t target) reason() error {
 	if t.url.Scheme == "unix" {
 		return nil
@@ -443,7 +442,7 @@ func (t target) reason() error {
 	if conn = dial(); conn == nil {
 		return nil
 	}
-	// Without a request under way: the server would reset the connection, and its alert might be lost.
+	// No request may be under way. Otherwise the server could reset the connection, and its alert could be lost.
 	t.secure(unchecked)
 	if _, err := tls.Client(conn, unchecked).Read(reply); alertIn(err) == "tls: certificate required" {
 		return errCert
@@ -451,7 +450,7 @@ func (t target) reason() error {
 	return nil
 }
 
-// withoutPassword moves a URL that may have a password from the arguments to the environment, and reports whether there
+// withoutPassword moves a URL that may have a password from the arguments to the environment. It reports whether there
 // was one.
 func withoutPassword(args, env []string) (cleaned, moved []string, found bool) {
 	cleaned, moved = slices.Clone(args), slices.Clone(env)
@@ -471,7 +470,7 @@ func withoutPassword(args, env []string) (cleaned, moved []string, found bool) {
 	return cleaned, moved, found
 }
 
-// mayHoldPassword reports whether a URL may have one, also in the wrong place, if it was not encoded.
+// mayHoldPassword reports whether a URL may have a password, also in a wrong place because it was not encoded.
 func mayHoldPassword(raw string) bool {
 	_, rest, _ := strings.Cut(raw, "://")
 	before, _, at := strings.Cut(rest, "@")

@@ -47,7 +47,7 @@ func doctorCommand(c *connection) *cobra.Command {
 				return werr
 			}
 			switch {
-			case err != nil && report.Count(doctor.Problem) > 0: // which the report has told
+			case err != nil && report.Count(doctor.Problem) > 0: // the report has said so
 				err = withCode(exitCode(err), errSilent)
 			case err == nil && report.Count(doctor.Problem) > 0:
 				err = withCode(exitFailure, errSilent)
@@ -56,14 +56,14 @@ func doctorCommand(c *connection) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
-	cmd.Flags().BoolVar(&rights, "rights", false, "show the least rights for each purpose, also if this user lacks none")
+	cmd.Flags().BoolVar(&rights, "rights", false, "show the least rights for each purpose, even if none are missing")
 	cmd.Flags().StringVar(&purpose, "for", string(doctor.Use), "what the user is for: use, look or operate")
 	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions( // fails only if there is no such flag
 		[]string{string(doctor.Use), string(doctor.Look), string(doctor.Operate)}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-// doctor checks the server. With a report on one that is out of reach comes the error.
+// doctor checks the server. If the server cannot be reached, it returns a report and the error.
 func (c *connection) doctor(ctx context.Context, purpose doctor.Purpose, show func(string)) (doctor.Report, error) {
 	target, err := c.target()
 	if err != nil {
@@ -88,7 +88,7 @@ var results = map[doctor.Result]lipgloss.Style{
 	doctor.Unchecked: lipgloss.NewStyle().Faint(true),
 }
 
-// writeReport writes what is wrong first, each with what to do, and what is well in one line. rights are the least
+// writeReport writes the problems first, each with what to do, and all that is well in one line. rights are the least
 // rights to show.
 func writeReport(w io.Writer, r doctor.Report, rights []doctor.Rights) error {
 	var b strings.Builder
@@ -97,7 +97,7 @@ func writeReport(w io.Writer, r doctor.Report, rights []doctor.Rights) error {
 		indent, start = 4, "\n    "
 	}
 	column := strings.Repeat(" ", indent)
-	lines := func(text string) string { // as many as the terminal needs, below each other
+	lines := func(text string) string { // folds a text to the terminal's width
 		return strings.ReplaceAll(view.Paint{Width: max(p.Width-indent, 0)}.Fold(text, 0), "\n", "\n"+column)
 	}
 	result := func(of doctor.Result, name string) string {
@@ -138,7 +138,7 @@ func writeReport(w io.Writer, r doctor.Report, rights []doctor.Rights) error {
 	}
 	fmt.Fprintf(&b, "\n%s, %s, %d of %d unchecked%s\n", inspect.Count(r.Count(doctor.Problem), "problem"),
 		inspect.Count(r.Count(doctor.Warning), "warning"), r.Count(doctor.Unchecked), len(r.Checks),
-		map[bool]string{true: "; this user may not see the rest, an admin's may"}[r.Blind()])
+		map[bool]string{true: "; this user may not read the others, an admin's may"}[r.Blind()])
 	if len(rights) > 0 {
 		fmt.Fprintf(&b, "\n%s\n", p.Fold(
 			"The least rights in this namespace, for redis-cli (choose the names and passwords):", 0))

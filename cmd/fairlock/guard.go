@@ -23,21 +23,21 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// guard is a process that kills CMD's group if this one cannot: when it has been killed, or has been stopped for so
-// long that the lease is about to end. CMD does not outlive the lease then either. If this process has died, it also
-// gives the lock back: nobody renews it any more.
+// guard is a process that kills CMD's group if this one cannot. It does so when this one was killed, or was stopped for
+// so long that the lease is about to end. So CMD never outlives the lease. If this process has died, the guard also
+// releases the lock.
 type guard struct {
 	cmd   *exec.Cmd
 	to    io.Writer
 	ward  ward
-	limit time.Time // until when it lets the group live
-	late  bool      // that had passed when a later one was to be told: the group is dead
+	limit time.Time // when it kills the group
+	late  bool      // limit had passed when a later one was set: the group is dead
 	ended <-chan struct{}
 }
 
 const guardName = "run-guard"
 
-// ward is the lease that a guard gives back. The guard is told it by a pipe, which nobody else can read.
+// ward is the lease that a guard releases. The guard gets it over a pipe, which no other process can read.
 type ward struct {
 	Redis     string // the URL, with its password
 	TLS       tlsFiles
@@ -45,19 +45,19 @@ type ward struct {
 	ID        inspect.ID
 	Token     string
 	Fence     uint64
-	TTL       time.Duration // that its renewals ask for; the token has a minimum hold, if that is longer
+	TTL       time.Duration // of its renewals; the token has the minimum hold if that is longer
 	Kept      time.Time     // the lock stays taken until then; zero if there is no minimum hold
 }
 
-// order is what the guard is told, again and again. It knows when that was, for it may come to read it late.
+// order is a message to the guard. It has the time when it was sent, because the guard may read it late.
 type order struct {
 	Ward  *ward         `json:",omitempty"` // in the first
 	Group int           // 0: there is none yet
-	Left  time.Duration // that the group may still live
+	Left  time.Duration // how long the group may still live
 	Sent  time.Time
 }
 
-// startGuard starts it; it kills nothing until until is called. The caller calls stop.
+// startGuard starts a guard. It kills nothing before until is called. The caller calls stop.
 func startGuard(w ward) (*guard, error) {
 	self, err := ourselves()
 	if err != nil {
@@ -65,8 +65,8 @@ func startGuard(w ward) (*guard, error) {
 	}
 	cmd := exec.Command(self, guardName)
 	cmd.Args[0] = os.Args[0]
-	cmd.Env = []string{} // it needs none, least of all a password
-	// what is meant for our group, from a terminal say, is not for it
+	cmd.Env = []string{} // without the password
+	// signals to our group, such as those of a terminal, are not for it
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	to, err := cmd.StdinPipe()
 	if err != nil {
@@ -81,7 +81,7 @@ func startGuard(w ward) (*guard, error) {
 	return g, nil
 }
 
-// revive starts another one if somebody has killed it. If that cannot be, it is tried again the next time.
+// revive starts another guard if this one was killed. If that fails, the next call tries again.
 func (g *guard) revive() {
 	select {
 	case <-g.ended:
@@ -92,8 +92,8 @@ func (g *guard) revive() {
 	}
 }
 
-// ourselves is this program, as it is running: what bears its name may be another by now, or nothing, if it was
-// replaced while we waited.
+// ourselves returns the path of this running program. While we waited, the file of its name may have been replaced or
+// removed.
 func ourselves() (string, error) {
 	const running = "/proc/self/exe" // Linux
 	if _, err := os.Stat(running); err == nil {
@@ -102,21 +102,21 @@ func ourselves() (string, error) {
 	return os.Executable()
 }
 
-// until says when the group must be dead at the latest. It may be called often.
+// until sets the time at which the group must be dead. It may be called often.
 func (g *guard) until(t time.Time, group int) {
 	g.late = g.late || g.struck()
 	g.limit = t
 	g.tell(order{Group: group, Left: time.Until(t), Sent: time.Now()})
 }
 
-// struck reports whether the guard has killed the group, though the lease may have been renewed since: a process
-// that is stopped, and goes on between the two, has lost CMD and not the lock.
+// struck reports whether the guard has killed the group. The lease may have been renewed since: a process that was
+// stopped and continued after the kill has lost CMD but not the lock.
 func (g *guard) struck() bool { return g.late || !g.limit.IsZero() && time.Now().After(g.limit) }
 
-// tell sends an order. If nobody hears it, the guard has done its work. One that has been stopped, by whomever, and
-// reads no more is of no use, and is killed; revive starts another.
+// tell sends an order. If nobody reads it, the guard has done its work. A guard that was stopped and reads nothing is
+// killed, and revive starts another.
 func (g *guard) tell(o order) {
-	const hearing = time.Second // a busy machine may take a while to let us write; that is no reason to kill it
+	const hearing = time.Second // on a busy machine, a write may take a while
 	if pipe, ok := g.to.(interface{ SetWriteDeadline(t time.Time) error }); ok {
 		_ = pipe.SetWriteDeadline(time.Now().Add(hearing))
 	}
@@ -125,13 +125,13 @@ func (g *guard) tell(o order) {
 	}
 }
 
-// stop ends the guard, and nothing else.
+// stop ends the guard. CMD goes on.
 func (g *guard) stop() {
 	_ = g.cmd.Process.Kill()
 	<-g.ended
 }
 
-// guardCommand is how run starts the guard.
+// guardCommand is the hidden command by which run starts the guard.
 func guardCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    guardName,
@@ -145,8 +145,8 @@ func guardCommand() *cobra.Command {
 	}
 }
 
-// watchOver reads orders. It kills the group when the time of the last one has passed, and when there is nobody any
-// more who could give another.
+// watchOver reads orders. It kills the group when the time of the last order has passed, or when the process that sends
+// orders has died.
 func watchOver(in io.Reader) error {
 	orders, read := make(chan order), json.NewDecoder(in)
 	var first order
@@ -167,7 +167,7 @@ func watchOver(in io.Reader) error {
 			orders <- o
 		}
 	}()
-	slack := first.Ward.TTL / 80 // a guard that was not run for long reads first what it was told meanwhile
+	slack := first.Ward.TTL / 80 // a guard that got no CPU for a while reads the pending orders first
 	last, late, end := order{}, false, time.NewTimer(0)
 	end.Stop()
 	for {
@@ -188,15 +188,15 @@ func watchOver(in io.Reader) error {
 	}
 }
 
-// left is how long the group may still live.
+// left returns how long the group may still live.
 func (o order) left() time.Duration {
-	return o.Left - max(time.Since(o.Sent), 0) // a clock that has been set back gives nobody more
+	return o.Left - max(time.Since(o.Sent), 0) // a clock that was set back must not add time
 }
 
-// leave kills the group of a process that has died, and gives its lock back once nothing of the group is left.
+// leave kills the group of a process that has died, and releases its lock once all of the group has ended.
 func (w *ward) leave(last order) error {
 	if err := killGroup(last.Group); err != nil || !emptied(last.Group, last.left()) {
-		return errors.Join(err, errors.New("CMD is still there"))
+		return errors.Join(err, errors.New("CMD still runs"))
 	}
 	t, err := token.Parse(w.Token)
 	if err != nil {
@@ -217,7 +217,7 @@ func (w *ward) leave(last order) error {
 	}
 	defer func() { _ = rdb.Close() }()
 	lock, _ := script.Of(dispatch.NewDirect(rdb), string(w.ID.Kind), w.Namespace, w.ID.Name)
-	kept := min(time.Until(w.Kept), t.TTL()) // a clock that has been set back keeps it no longer
+	kept := min(time.Until(w.Kept), t.TTL()) // a clock that was set back must not keep it longer
 	h, err := lock.Release(ctx, t, w.Fence, script.Rest{Left: kept, By: rest})
 	for more := h.More; more && err == nil; {
 		more, err = lock.Admit(ctx)

@@ -15,13 +15,13 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 )
 
-// shortGrace is how long CMD may take to end when the lock was taken from it: somebody else may have it already.
+// shortGrace is how long CMD may take to end when the lock was force-released. Another client may hold it already.
 const shortGrace = 500 * time.Millisecond
 
-// stopped is what became of a CMD that we have ended.
+// stopped says in an error that we have ended CMD.
 const stopped = "CMD was stopped"
 
-// undying is how long a killed CMD may take to be gone.
+// undying is how long a killed CMD may take to end.
 const undying = 2 * time.Second
 
 // hold runs CMD while the lease lasts, and returns its exit code. An error says why it was not run or was stopped.
@@ -31,11 +31,11 @@ func (r *runner) hold(ctx context.Context, c *connection, lease *fairlock.Lease,
 	listen(signals, forwarded...)
 	defer signal.Stop(signals)
 	signal.Stop(interrupts)
-	defer listenForInterrupts() // before Stop: no signal is without somebody who takes it
+	defer listenForInterrupts() // before Stop, so that no signal is lost
 	if ctx.Err() != nil {       // a signal that came while the lock was granted
 		return 0, context.Cause(ctx)
 	}
-	if time.Until(r.last(lease)) < r.ttl/3 { // it was handed over for a short time
+	if time.Until(r.last(lease)) < r.ttl/3 { // a handoff grants the lock for a short time
 		if err := lease.Renew(ctx); err != nil {
 			return 0, late(err)
 		}
@@ -60,14 +60,14 @@ func (r *runner) hold(ctx context.Context, c *connection, lease *fairlock.Lease,
 	return r.accompany(cmd, g, lease, signals)
 }
 
-// Before the lease's deadline, CMD gets SIGTERM (last), and SIGKILL (killAt), by the guard if not by us: on a busy
-// machine, it takes some time until we are woken for that. The deadline itself is before the end of the lease in Redis.
+// Before the lease's deadline, CMD gets SIGTERM (last) and SIGKILL (killAt). If we are late, as on a busy machine, the
+// guard kills it. The deadline itself is before the end of the lease in Redis.
 func (r *runner) last(l *fairlock.Lease) time.Time { return r.killAt(l).Add(-r.grace) }
 func (r *runner) killAt(l *fairlock.Lease) time.Time {
 	return l.Deadline().Add(-max(r.ttl/20, 10*time.Millisecond))
 }
 
-// accompany passes signals on until CMD ends, or has to.
+// accompany forwards signals until CMD ends or must be ended.
 func (r *runner) accompany(c *child, g *guard, lease *fairlock.Lease, signals <-chan os.Signal) (int, error) {
 	look := time.NewTimer(0)
 	defer look.Stop()
@@ -104,7 +104,7 @@ func (r *runner) accompany(c *child, g *guard, lease *fairlock.Lease, signals <-
 	}
 }
 
-// end asks CMD to end and then kills what is left of it. Its error says why.
+// end asks CMD to end, and then kills those processes of its group that have not. Its error says why.
 func (r *runner) end(c *child, lease *fairlock.Lease, signals <-chan os.Signal) error {
 	lost, grace := lease.Err(), min(r.grace, time.Until(r.killAt(lease)))
 	if errors.Is(lost, fairlock.ErrRevoked) {
@@ -127,14 +127,14 @@ func (r *runner) end(c *child, lease *fairlock.Lease, signals <-chan os.Signal) 
 	case refused != nil:
 		what = "CMD COULD NOT BE STOPPED: " + refused.Error()
 	case r.undead:
-		what = "CMD WAS KILLED AND IS STILL THERE"
-	case lost == nil: // those whom it has started are to be dead before the lock is given back
+		what = "CMD WAS KILLED AND STILL RUNS"
+	case lost == nil: // all that CMD has started must be dead before the lock is released
 		emptied(c.pid, time.Until(lease.Deadline()))
 	}
 	return r.gone(lost, what)
 }
 
-// gone is the error for a lease that is over, and lost says why, or is about to be, and for what became of CMD.
+// gone returns the error for a lease that has ended or is about to. lost says why, cmd what became of CMD.
 func (r *runner) gone(lost error, cmd string) error {
 	name := inspect.Plain(r.name)
 	if lost != nil {
@@ -150,7 +150,7 @@ func (r *runner) gone(lost error, cmd string) error {
 	return withCode(exitLost, fmt.Errorf("%s could not be renewed: %w; %s before the lease ended", name, why, cmd))
 }
 
-// await waits for CMD's end, and reports whether it came in time. Signals do no good any more.
+// await waits for CMD's end, and reports whether it came in time. It drops signals, because CMD is ending already.
 func (c *child) await(signals <-chan os.Signal, within time.Duration) bool {
 	limit := time.NewTimer(within)
 	defer limit.Stop()
@@ -166,7 +166,7 @@ func (c *child) await(signals <-chan os.Signal, within time.Duration) bool {
 	}
 }
 
-// renewed remembers what is wrong with renewals.
+// renewed stores the error of the latest renewal.
 func (r *runner) renewed(info fairlock.RenewedInfo) {
 	r.failure.Store(nil)
 	if info.Err != nil {

@@ -22,6 +22,6 @@ func TestKeyed(t *testing.T) {
 	require.Regexp(t, `\nx +keyed +1/2 +host `, f.done("list"))
 	require.Equal(t, "keyed x has 3 permits from now on; 1 held, 0 waiting\n",
 		f.done("resize", "x", "--kind", "keyed", "--permits", "3"))
-	require.Equal(t, "keyed x has as many permits as each user brings from now on; 1 held, 0 waiting\n",
+	require.Equal(t, "keyed x has the number of permits that each client uses from now on; 1 held, 0 waiting\n",
 		f.done("resize", "x", "--kind", "keyed", "--reset"))
 }

@@ -20,26 +20,26 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tools/words"
 )
 
-// looker is what the commands that look at locks have in common: their flags, and the server once it is connected.
+// looker has the flags that all commands that read locks share, and the server once it is connected.
 type looker struct {
 	*connection
 	*inspect.Server
 	kind    string
 	kinds   []fairlock.Kind // that kind, or all
 	json    bool
-	replica bool                        // may be looked at
-	writes  bool                        // so it may not
+	replica bool                        // may be read
+	writes  bool                        // the command writes, so a replica is an error
 	name    string                      // of the server, for a header
-	role    func(context.Context) error // an error if the server is not to be looked at (any more)
+	role    func(context.Context) error // an error if the server must not be read, or not any more
 	out     io.Writer
 }
 
-// flags adds them; kinds says which are looked at by default.
+// flags adds the flags. kinds names those that are read by default.
 func (l *looker) flags(cmd *cobra.Command, kinds string) {
 	kindFlag(cmd, &l.kind, "mutex, semaphore, rwmutex or keyed (default "+kinds+")")
 	cmd.Flags().BoolVar(&l.json, "json", false, "for scripts")
 	if !l.writes {
-		cmd.Flags().BoolVar(&l.replica, "allow-replica", false, "look at a replica, too, which may be behind")
+		cmd.Flags().BoolVar(&l.replica, "allow-replica", false, "also read replicas, which may be behind")
 	}
 }
 
@@ -50,7 +50,7 @@ func kindFlag(cmd *cobra.Command, kind *string, text string) {
 			string(fairlock.KindKeyedSemaphore)}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// kindsOf are the kinds to look at: all, if none is named.
+// kindsOf returns the kinds to read, all if kind is empty.
 func kindsOf(kind string) ([]fairlock.Kind, error) {
 	if kind == "" {
 		return inspect.Kinds, nil
@@ -59,7 +59,8 @@ func kindsOf(kind string) ([]fairlock.Kind, error) {
 	return []fairlock.Kind{k}, withCode(exitUsage, err)
 }
 
-// with connects, and has f look. A replica may be behind, and one node of a cluster knows but a part of the locks.
+// with connects and calls f. A replica, which may be behind, and a single node of a cluster, which has a part of the
+// locks, are errors.
 func (l *looker) with(ctx context.Context, out io.Writer, f func(context.Context) error) error {
 	kinds, err := kindsOf(l.kind)
 	if err != nil {
@@ -82,7 +83,7 @@ func (l *looker) with(ctx context.Context, out io.Writer, f func(context.Context
 			err = errReplica(target)
 		case replica && !l.replica:
 			err = withCode(exitUnreachable, fmt.Errorf(
-				"%s is a replica, and may be behind: name the primary, or say --allow-replica", target.where()))
+				"%s is a replica, and may be behind: name the primary, or use --allow-replica", target.where()))
 		case replica:
 			l.name = target.where() + " (a replica, which may be behind)"
 		}
@@ -137,15 +138,15 @@ func statusCommand(c *connection) *cobra.Command {
 	return cmd
 }
 
-// meant says what may have been meant by a name that nobody uses: by these locks of that name, which are worth showing.
-// Another kind of it is found by one request, and names like it by a search of all keys.
+// meant says which locks the user may mean by a name that is not in use. all are the locks of that name that are worth
+// showing. Other kinds of the name are found by one request, similar names by a search of all keys.
 func (l *looker) meant(ctx context.Context, worth []inspect.Lock) string {
 	if len(worth) != 1 || worth[0].InUse() || worth[0].Idle() {
 		return ""
 	}
 	lock, used := worth[0], []inspect.ID{}
 	if l.kind != "" {
-		// one that cannot be read is not called in use
+		// a lock that cannot be read is not called in use
 		others, _ := l.Read(ctx, 1, inspect.IDs([]string{lock.Name}, inspect.Kinds...)...)
 		for _, other := range others {
 			if other.Err == nil && other.InUse() {
@@ -174,8 +175,8 @@ func (l *looker) meant(ctx context.Context, worth []inspect.Lock) string {
 	return words.NothingAlike()
 }
 
-// nothing says why a list is empty, as far as that is known: there are none without these flags either, and none in the
-// whole namespace, or there are.
+// nothing says why a list is empty, as far as that is known. There may be locks without these flags, or in other
+// namespaces.
 func (l *looker) nothing(ctx context.Context, prefix string) string {
 	var flags []string
 	if prefix != "" {
@@ -195,7 +196,7 @@ func (l *looker) nothing(ctx context.Context, prefix string) string {
 	return l.NoLocks(l.Namespaces(ctx))
 }
 
-// orders are by what list sorts, and how.
+// orders are the orders by which list sorts.
 var orders = map[string]func(a, b inspect.Lock) int{
 	"name":    func(_, _ inspect.Lock) int { return 0 },
 	"wait":    inspect.ByWait,
@@ -226,7 +227,7 @@ func listCommand(c *connection) *cobra.Command {
 				all, err := l.Find(ctx, inspect.Want{Prefix: prefix, Kinds: l.kinds})
 				answered()
 				slices.SortStableFunc(all, order)
-				if l.json && len(all) == 0 && err == nil { // [] looks like health
+				if l.json && len(all) == 0 && err == nil { // [] looks like success
 					if text := l.nothing(ctx, prefix); text != "" {
 						_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "fairlock:", text)
 					}
@@ -250,7 +251,7 @@ func listCommand(c *connection) *cobra.Command {
 	return cmd
 }
 
-// show writes what could be read, and returns an error about the rest.
+// show writes the locks that could be read, and returns an error about the others.
 func (l *looker) show(all []inspect.Lock, err error, text func(view.Paint) []string) error {
 	unread := inspect.Unread(all)
 	failed := err
@@ -258,7 +259,7 @@ func (l *looker) show(all []inspect.Lock, err error, text func(view.Paint) []str
 		failed = withCode(exitUnreachable, unread)
 	}
 	if failed != nil && !slices.ContainsFunc(all, func(lock inspect.Lock) bool { return lock.Err == nil }) {
-		return failed // there is nothing to show
+		return failed // nothing could be read
 	}
 	p := view.Paint{Colours: colours(l.out), Width: width(l.out)}
 	shown := view.Array(all)
@@ -310,7 +311,7 @@ func watchCommand(c *connection) *cobra.Command {
 	return cmd
 }
 
-// keyboard is in, if that is one.
+// keyboard returns in if it is a terminal.
 func keyboard(in io.Reader) io.Reader {
 	if f, ok := in.(*os.File); ok && isTerminal(f) {
 		return in
@@ -318,7 +319,7 @@ func keyboard(in io.Reader) io.Reader {
 	return nil
 }
 
-// follow writes what changes, until ctx ends or nobody reads it any more.
+// follow writes changes until ctx ends or the output is closed.
 func (l *looker) follow(ctx context.Context, w view.Watch, errs io.Writer) (broken error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -334,7 +335,7 @@ func (l *looker) follow(ctx context.Context, w view.Watch, errs io.Writer) (brok
 	}
 	w.Run(ctx, func(g view.Glance) {
 		if g.Err != nil && !faulty { // once, until Redis answers again
-			_, _ = fmt.Fprintf(errs, "fairlock: %s; trying on\n", inspect.Cause(g.Err))
+			_, _ = fmt.Fprintf(errs, "fairlock: %s; retrying\n", inspect.Cause(g.Err))
 		}
 		faulty = g.Err != nil
 		if g.None != "" && !none {
@@ -349,7 +350,7 @@ func (l *looker) follow(ctx context.Context, w view.Watch, errs io.Writer) (brok
 					at = time.Now()
 				}
 				write(at.Local().Format("2006-01-02T15:04:05.000Z07:00") + "  " + view.Line(lock))
-			case lock.Kind != "": // else there is nothing of that name
+			case lock.Kind != "": // there is a lock of that name
 				write(view.JSON(lock))
 			}
 		}

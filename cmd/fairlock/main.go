@@ -39,7 +39,7 @@ func exit(code int) {
 
 // run runs the command and returns its exit code. Every error is one line on stderr.
 func run(args []string, in io.Reader, out, errs io.Writer) int {
-	logging.Disable() // go-redis would write into the display; its errors reach us anyway
+	logging.Disable() // go-redis would write into the display; its errors are returned as well
 	ctx, stop := interruptible(context.Background())
 	defer stop()
 	begun := false
@@ -50,7 +50,7 @@ func run(args []string, in io.Reader, out, errs io.Writer) int {
 	cmd.SetErr(errs)
 	called, err := cmd.ExecuteContextC(ctx)
 	if !begun {
-		err = withCode(exitUsage, err) // what cobra says of flags and arguments
+		err = withCode(exitUsage, err) // cobra's errors about flags and arguments
 	}
 	if err != nil {
 		say(errs, err, called.Name())
@@ -58,7 +58,7 @@ func run(args []string, in io.Reader, out, errs io.Writer) int {
 	return exitCode(err)
 }
 
-// root is the command with all its parts. begun is set once the command line has turned out to be right.
+// root returns the command with all subcommands. begun is set once the command line has been checked.
 func root(begun *bool) *cobra.Command {
 	var c connection
 	cmd := &cobra.Command{
@@ -73,7 +73,7 @@ func root(begun *bool) *cobra.Command {
 		Version:           version(),
 	}
 	cmd.SetVersionTemplate("{{.Version}}")
-	cmd.Flags().Bool("version", false, "show which fairlock this is") // without the shorthand -v, which cobra would add
+	cmd.Flags().Bool("version", false, "show the version") // without the shorthand -v, which cobra would add
 	c.flags(cmd.PersistentFlags())
 	for _, group := range []struct {
 		id, title string
@@ -107,7 +107,7 @@ var noArgs = cobra.NoArgs
 //go:embed help/*.txt
 var helps embed.FS
 
-// help is the text about a command or a topic, and its examples; empty if there is none.
+// help returns the text about a command or a topic, and its examples. They are empty if there are none.
 func help(name string) (text, examples string) {
 	file, _ := helps.ReadFile("help/" + name + ".txt")
 	json, _ := helps.ReadFile("help/json.txt")
@@ -118,7 +118,7 @@ func help(name string) (text, examples string) {
 	return text, examples
 }
 
-// topics are helps that are about no command.
+// topics returns the help topics that are not commands.
 func topics() []*cobra.Command {
 	topic := func(name, short string) *cobra.Command {
 		return &cobra.Command{Use: name, Short: short, DisableFlagsInUseLine: true}
@@ -152,7 +152,7 @@ func manCommand() *cobra.Command {
 	}
 }
 
-// escapeAll makes texts that are written for a terminal Markdown, of which the manual pages are made.
+// escapeAll turns the help texts into Markdown, from which the manual pages are made.
 func escapeAll(c *cobra.Command) {
 	c.Short, c.Long = escape(c.Short), escape(c.Long)
 	for _, flags := range []*pflag.FlagSet{c.LocalFlags(), c.PersistentFlags()} {
@@ -160,8 +160,8 @@ func escapeAll(c *cobra.Command) {
 	}
 }
 
-// escape keeps Markdown from taking what stands in angle brackets for HTML, and leaving it out. In a block of code,
-// which is indented, nothing is taken for anything.
+// escape escapes angle brackets. Markdown would take the text in them for HTML and leave it out. In indented code there
+// is no need.
 func escape(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
@@ -172,7 +172,7 @@ func escape(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// unknownCommand refuses what is no command, and says what may have been meant.
+// unknownCommand returns an error for an unknown command, with similar names.
 func unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -185,7 +185,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	return usage("unknown command %q%s", args[0], meant)
 }
 
-// knownTopic refuses what there is no help about.
+// knownTopic returns an error for an unknown topic.
 func knownTopic(cmd *cobra.Command, args []string) error {
 	if _, rest, err := cmd.Root().Find(args); err != nil || len(rest) > 0 {
 		return usage("there is no help on %q", strings.Join(args, " "))
@@ -196,11 +196,11 @@ func knownTopic(cmd *cobra.Command, args []string) error {
 // Exit codes. `fairlock help exit-codes` has them for users.
 const (
 	exitFailure     = 1
-	exitUsage       = 2   // called wrongly
-	exitUnreachable = 69  // Redis does not answer, or refuses (EX_UNAVAILABLE)
-	exitBusy        = 75  // the lock is held, or somebody waits for it (EX_TEMPFAIL)
+	exitUsage       = 2   // wrong usage
+	exitUnreachable = 69  // Redis does not answer or refuses (EX_UNAVAILABLE)
+	exitBusy        = 75  // the lock is held or has waiters (EX_TEMPFAIL)
 	exitLost        = 76  // the lease was lost
-	exitTimeout     = 124 // waited too long, as timeout(1)
+	exitTimeout     = 124 // timed out, as timeout(1)
 	exitCannotRun   = 126 // CMD cannot be run, as sh(1)
 	exitNotFound    = 127 // CMD is not found, as sh(1)
 	exitSignal      = 128 // and the signal's number, as sh(1)
@@ -208,10 +208,10 @@ const (
 	exitKilled      = exitSignal + int(syscall.SIGKILL)
 )
 
-// errSilent stands for an exit code that needs no words.
+// errSilent is the error of an exit code without a message.
 var errSilent = errors.New("")
 
-// codedError is an error that decides the exit code.
+// codedError is an error with an exit code.
 type codedError struct {
 	error
 	code int
@@ -219,7 +219,7 @@ type codedError struct {
 
 func (e codedError) Unwrap() error { return e.error }
 
-// withCode returns err with the exit code it leads to; nil stays nil.
+// withCode returns err with an exit code; nil stays nil.
 func withCode(code int, err error) error {
 	if err == nil {
 		return nil
@@ -227,7 +227,7 @@ func withCode(code int, err error) error {
 	return codedError{err, code}
 }
 
-// usage is a mistake on the command line.
+// usage returns an error about the command line.
 func usage(format string, args ...any) error {
 	return withCode(exitUsage, fmt.Errorf(format, args...))
 }
@@ -237,7 +237,7 @@ type interrupted struct{ signal syscall.Signal }
 
 func (i interrupted) Error() string { return "interrupted by " + i.signal.String() }
 
-// interrupts gets the signals that end what the program does; not while CMD gets them.
+// interrupts gets the signals that end the program, except while CMD gets them.
 var interrupts = make(chan os.Signal, 1)
 
 func listenForInterrupts() {
@@ -245,7 +245,7 @@ func listenForInterrupts() {
 }
 
 // interruptible returns a context that ends with SIGINT, SIGTERM, SIGHUP or SIGQUIT; a second one ends the program at
-// once. A SIGINT or SIGHUP that was ignored when the program began, as nohup has it, stays ignored.
+// once. A SIGINT or SIGHUP that was ignored when the program began, as by nohup, stays ignored.
 func interruptible(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
 	over := make(chan struct{})
@@ -256,7 +256,7 @@ func interruptible(parent context.Context) (context.Context, context.CancelFunc)
 			select {
 			case s := <-interrupts:
 				if ctx.Err() != nil {
-					exit(exitSignal + int(s.(syscall.Signal))) // left to itself, SIGQUIT would have Go print all stacks
+					exit(exitSignal + int(s.(syscall.Signal))) // on SIGQUIT, Go would print all stacks
 				}
 				cancel(interrupted{s.(syscall.Signal)})
 			case <-over:
@@ -270,7 +270,7 @@ func interruptible(parent context.Context) (context.Context, context.CancelFunc)
 	}
 }
 
-// listen is signal.Notify for those signals that are not ignored. (Go says so of SIGINT and SIGHUP only.)
+// listen is signal.Notify for those signals that are not ignored. Go itself does that for SIGINT and SIGHUP only.
 func listen(c chan<- os.Signal, signals ...os.Signal) {
 	for _, s := range signals {
 		if !signal.Ignored(s) {
@@ -279,7 +279,7 @@ func listen(c chan<- os.Signal, signals ...os.Signal) {
 	}
 }
 
-// exitCode is what the program's end tells about err.
+// exitCode returns the exit code for err.
 func exitCode(err error) int {
 	if err == nil {
 		return 0
@@ -303,8 +303,8 @@ func exitCode(err error) int {
 	return exitFailure
 }
 
-// ofRedis reports whether err is of a Redis that cannot be reached, or its answer. (An Errno alone says nothing: every
-// one of them is a net.Error.)
+// ofRedis reports whether err is a reply of Redis, or says that Redis cannot be reached. An Errno alone does not count,
+// because each one is a net.Error.
 func ofRedis(err error) bool {
 	if _, ok := errors.AsType[redis.Error](err); ok {
 		return true
@@ -315,7 +315,7 @@ func ofRedis(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// say writes an error of a command as one line. A signal that the user has sent is no news to them.
+// say writes an error of a command on one line. It does not report a signal, which the user has sent.
 func say(w io.Writer, err error, command string) {
 	if _, ok := errors.AsType[interrupted](err); ok || err.Error() == "" {
 		return
@@ -323,7 +323,7 @@ func say(w io.Writer, err error, command string) {
 	_, _ = fmt.Fprintln(w, "fairlock:", explain(err, inspect.Cause(err), command))
 }
 
-// explain adds to the text of an error, if it is that the user of Redis lacks a right, that doctor names all that lack.
+// explain adds a hint to an error about a missing right: doctor lists all missing rights.
 func explain(err error, text, command string) string {
 	if inspect.Lacks(err) && command != "doctor" {
 		text += "; fairlock doctor"

@@ -398,7 +398,7 @@ func TestVersion(t *testing.T) {
 	}
 	assert.Regexp(t, `^fairlock  v1\.2\.3\nrevision  abc\nbuilt by  go1\.2\.3 for `, versionOf(&built))
 	built.Settings = append(built.Settings, debug.BuildSetting{Key: "vcs.modified", Value: "true"})
-	assert.Contains(t, versionOf(&built), "\nrevision  abc, with changes that are not committed\n")
+	assert.Contains(t, versionOf(&built), "\nrevision  abc, with uncommitted changes\n")
 	assert.Regexp(t, `^fairlock  \(devel\)\nrevision  unknown\n`, versionOf(&debug.BuildInfo{}))
 }
 

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reapOrphans waits for processes whose parents have died, if this process is the first of a container: they are its
-// children then, and would stay in the list of processes for ever. Others wait for the children that it has started
+// reapOrphans waits for processes whose parents have died, if this process is the first of a container. They become its
+// children, and would stay in the list of processes forever. Other goroutines wait for the children that it has started
 // itself.
 func reapOrphans() {
 	if os.Getpid() != 1 {
@@ -25,8 +25,8 @@ func reapOrphans() {
 	}()
 }
 
-// reap waits for all children that have ended but for those that we have started. It looks before it waits: to wait for
-// any child and to pass the status on could take one that os/exec waits for.
+// reap waits for all ended children that we have not started. It looks before it waits, because a wait for any child
+// could take one that os/exec waits for.
 func (c *children) reap() {
 	for {
 		var info unix.Siginfo
@@ -45,7 +45,7 @@ func (c *children) reap() {
 	}
 }
 
-// childInfo is what the kernel writes into a unix.Siginfo that is about a child. Its union is aligned as a pointer is.
+// childInfo is the layout of a unix.Siginfo about a child. Its union is aligned as a pointer is.
 type childInfo struct {
 	_   [3]int32 // signal, error, code
 	_   [0]uintptr

@@ -22,7 +22,7 @@ type releaser struct {
 	looker
 	id    inspect.ID
 	fence uint64 // of the only holder to take it from; 0: from all
-	force bool   // without a question
+	force bool   // do not ask
 	in    io.Reader
 	errs  io.Writer
 }
@@ -31,7 +31,7 @@ func releaseCommand(c *connection) *cobra.Command {
 	r := releaser{looker: looker{connection: c, writes: true}}
 	cmd := &cobra.Command{
 		Use:               "release NAME",
-		Short:             "Take a lock from whoever holds it",
+		Short:             "Take a lock from its holders",
 		Args:              oneName,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, names []string) error {
@@ -39,7 +39,7 @@ func releaseCommand(c *connection) *cobra.Command {
 			switch {
 			case !r.force && keyboard(r.in) == nil:
 				return usage(
-					"release takes the lock from whoever holds it, and there is no terminal to ask on: say --force if that is meant")
+					"release takes the lock from its holders, and there is no terminal to ask on: use --force to confirm")
 			case cmd.Flags().Changed("fence") && r.fence == 0:
 				return usage("--fence is 0, must be that of a holder")
 			}
@@ -66,7 +66,7 @@ func (r *releaser) run(ctx context.Context) error {
 		}
 		return r.report(false, before, before)
 	}
-	if r.fence > 0 { // only that one is of interest
+	if r.fence > 0 { // show only that holder
 		before.Holders = slices.DeleteFunc(before.Holders, func(h admin.Holder) bool { return h.Fence != r.fence })
 		if len(before.Holders) == 0 {
 			return withCode(exitFailure, fmt.Errorf("%s has no holder with fence %d", r.id, r.fence))
@@ -84,12 +84,12 @@ func (r *releaser) run(ctx context.Context) error {
 	}
 	after, err := r.look(ctx, r.id.Kind)
 	if err != nil {
-		return fmt.Errorf("%s is released; who has it now could not be read: %w", r.id, err)
+		return fmt.Errorf("%s is released; its new holders could not be read: %w", r.id, err)
 	}
 	return r.report(released, before, after)
 }
 
-// look reads the lock of the first kind. The others are looked at to tell a user who has not said which is meant.
+// look reads the lock of the first kind. It reads the others to tell a user who has named no kind about them.
 func (r *releaser) look(ctx context.Context, kinds ...fairlock.Kind) (inspect.Lock, error) {
 	all, err := r.Read(ctx, inspect.Most, inspect.IDs([]string{r.id.Name}, kinds...)...)
 	if err == nil {
@@ -100,13 +100,13 @@ func (r *releaser) look(ctx context.Context, kinds ...fairlock.Kind) (inspect.Lo
 	}
 	for _, other := range all[1:] {
 		if !all[0].Held() && other.Held() {
-			return inspect.Lock{}, usage("%s is not held, %s is: say --kind %[3]s if that is meant", r.id, other.ID, other.Kind)
+			return inspect.Lock{}, usage("%s is not held, %s is: use --kind %[3]s for that one", r.id, other.ID, other.Kind)
 		}
 	}
 	return all[0], nil
 }
 
-// ask shows who holds the lock and waits for a yes.
+// ask shows who holds the lock and waits for confirmation.
 func (r *releaser) ask(ctx context.Context, l inspect.Lock) error {
 	for _, line := range view.Block(view.Paint{Colours: colours(r.errs), Width: width(r.errs)}, l, inspect.Most) {
 		_, _ = fmt.Fprintln(r.errs, line)
@@ -123,7 +123,8 @@ func (r *releaser) ask(ctx context.Context, l inspect.Lock) error {
 	return withCode(exitFailure, fmt.Errorf("%s was not released", r.id))
 }
 
-// take takes the lock from all holders, or from those who were named: after a question, another one may have it.
+// take takes the lock from all holders, or from those that were shown. Another one may hold it since the user was
+// asked.
 func (r *releaser) take(ctx context.Context, l inspect.Lock) (taken bool, err error) {
 	if r.force && r.fence == 0 {
 		return r.Admin.ForceRelease(ctx, fairlock.ID(r.id))
@@ -138,9 +139,9 @@ func (r *releaser) take(ctx context.Context, l inspect.Lock) (taken bool, err er
 	return taken, nil
 }
 
-// report says from whom the lock was taken and who has it now.
+// report says which holders the lock was taken from and who holds it now.
 func (r *releaser) report(released bool, before, after inspect.Lock) error {
-	now := "nobody has it now"
+	now := "it is free now"
 	if len(after.Holders) > 0 {
 		now = "now held by " + view.Holders(after)
 	}
@@ -152,7 +153,7 @@ func (r *releaser) report(released bool, before, after inspect.Lock) error {
 	case !before.Held():
 		text = fmt.Sprintf("%s is not held; nothing was done", r.id)
 	case !released:
-		text = fmt.Sprintf("%s was given back meanwhile; nothing was done; %s", r.id, now)
+		text = fmt.Sprintf("%s was released meanwhile; nothing was done; %s", r.id, now)
 	}
 	_, err := fmt.Fprintln(r.out, text)
 	return err

@@ -35,7 +35,7 @@ func resizeCommand(c *connection) *cobra.Command {
 			case given && reset:
 				return usage("--permits cannot be combined with --reset")
 			case !given && !reset:
-				return usage("say --permits N, or --reset for as many as each user brings")
+				return usage("use --permits N, or --reset so that each client's own number counts")
 			case given:
 				if err := locks.Within("--permits", permits, 1, bounds.MaxPermits); err != nil {
 					return withCode(exitUsage, err)
@@ -47,14 +47,14 @@ func resizeCommand(c *connection) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&permits, "permits", 0, "how many there are from now on, whatever number a user brings")
-	f.BoolVar(&reset, "reset", false, "there are again as many as each user brings")
+	f.IntVar(&permits, "permits", 0, "the number of permits for all clients, whatever number they use")
+	f.BoolVar(&reset, "reset", false, "let each client's own number count again")
 	kindFlag(cmd, &l.kind, "semaphore or keyed (default semaphore)")
 	f.BoolVar(&l.json, "json", false, "for scripts")
 	return cmd
 }
 
-// resize sets the number of permits, and says who has some then. 0: as many as each user brings.
+// resize sets the number of permits, and prints the holders. With 0, the number that each request brings counts again.
 func (l *looker) resize(ctx context.Context, id inspect.ID, permits int) error {
 	var err error
 	if permits == 0 {
@@ -70,9 +70,9 @@ func (l *looker) resize(ctx context.Context, id inspect.ID, permits int) error {
 		err = all[0].Err
 	}
 	if err != nil {
-		return fmt.Errorf("%s is resized; who has it now could not be read: %w", id, err)
+		return fmt.Errorf("%s is resized; its new state could not be read: %w", id, err)
 	}
-	now := "as many permits as each user brings"
+	now := "the number of permits that each client uses"
 	if permits > 0 {
 		now = inspect.Count(permits, "permit")
 	}
@@ -81,9 +81,9 @@ func (l *looker) resize(ctx context.Context, id inspect.ID, permits int) error {
 	case all[0].InUse():
 		text += fmt.Sprintf("%d held, %d waiting", all[0].Used, all[0].Waiting)
 	case all[0].Fence > 0 || permits == 0:
-		text += "nobody uses it now"
+		text += "it is not in use"
 	default:
-		text += "nobody has used it lately: if the name is wrong, --reset ends that"
+		text += "it was not used lately: if the name is wrong, undo this by --reset"
 	}
 	if l.json {
 		text = view.JSON(all[0])

@@ -31,18 +31,18 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 )
 
-// The environment that tells CMD what it holds.
+// The environment variables that tell CMD what it holds.
 const (
 	envName   = "FAIRLOCK_NAME"
 	envFence  = "FAIRLOCK_FENCE"
 	envHandle = "FAIRLOCK_HANDLE"
 )
 
-// A Redis that hangs is not waited for: tickets and leases end by themselves.
+// If Redis hangs, tickets and leases end by themselves.
 const (
 	reading   = 500 * time.Millisecond // to read the holder when a wait has timed out
 	leaving   = 500 * time.Millisecond // to leave the queue
-	releasing = 5 * time.Second        // to release the lock: a release that is refused is tried for 3 s
+	releasing = 5 * time.Second        // to release the lock; a refused release is retried for 3 s
 )
 
 // maxLabel is how long a label may be, so that process and host have room in a client's name.
@@ -58,12 +58,12 @@ type runner struct {
 	verbose     bool
 	passRedis   bool
 	ttl, grace  time.Duration
-	wait        time.Duration // 0: for as long as it takes
+	wait        time.Duration // 0: without limit
 
 	kept    time.Time             // the lock stays taken until then; zero without --min-hold
-	paused  bool                  // fairlock itself had been stopped for long when it last looked
-	undead  bool                  // CMD was to be stopped and is still there
-	failure atomic.Pointer[error] // of the last renewal; nil if it went well
+	paused  bool                  // at the last look, fairlock itself had been stopped for long
+	undead  bool                  // CMD was killed and still runs
+	failure atomic.Pointer[error] // of the last renewal; nil if it succeeded
 }
 
 func runCommand(c *connection) *cobra.Command {
@@ -87,7 +87,7 @@ func runCommand(c *connection) *cobra.Command {
 		ValidArgsFunction:     cobra.NoFileCompletions,
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // that nobody reads our words is not CMD's end
+			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a closed stderr must not end CMD
 			reapOrphans()
 			if kind == "" && cmd.Flags().Changed("key") {
 				kind = string(fairlock.KindKeyedSemaphore)
@@ -104,16 +104,16 @@ func runCommand(c *connection) *cobra.Command {
 	f.IntVar(&r.Permits, "permits", 0, "with --kind semaphore or --key: how many permits there are")
 	f.IntVar(&r.take, "take", 1, "with --kind semaphore or --key: how many of them CMD takes")
 	f.StringVar(&r.Key, "key", "",
-		"share the permits fairly with others of other keys, such as tenants: `KEY` is that of CMD")
-	f.IntVar(&r.KeyLimit, "key-limit", 0, "with --key: how many permits KEY has at most (default: any number)")
+		"share the permits fairly between keys, such as tenants; `KEY` is that of CMD")
+	f.IntVar(&r.KeyLimit, "key-limit", 0, "with --key: how many permits KEY may hold at once (default: no limit)")
 	f.IntVar(&r.Share, "share", 1,
-		"with --key: KEY gets so many times as much as one with share 1, while both have waiters")
+		"with --key: KEY gets this many times as much as a key of share 1, while both have waiters")
 	f.BoolVar(&r.read, "read", false, "with --kind rwmutex: CMD reads, beside other readers")
 	f.StringVar(&r.label, "label", "",
-		"how others see who holds the lock or waits: `TEXT`-<process>@<host> (default <user>/<CMD>)")
-	f.BoolVar(&r.try, "try", false, "do not wait: exit with 75 if somebody holds the lock or waits for it")
-	f.DurationVar(&r.wait, "wait", 0, "wait no longer than that, then exit with 124 (default: as long as it takes)")
-	f.BoolVar(&r.verbose, "verbose", false, "say once that CMD waits, even if stderr is no terminal")
+		"the name of this holder or waiter in status: `TEXT`-<process>@<host> (default <user>/<CMD>)")
+	f.BoolVar(&r.try, "try", false, "do not wait: exit with 75 if the lock is held or has waiters")
+	f.DurationVar(&r.wait, "wait", 0, "wait no longer than that, then exit with 124 (default: no limit)")
+	f.BoolVar(&r.verbose, "verbose", false, "say once that CMD waits, even if stderr is not a terminal")
 	f.DurationVar(&r.MinHold, "min-hold", 0,
 		"the lock stays taken for that long from its grant on, also if CMD ends earlier")
 	f.DurationVar(&r.ttl, "ttl", bounds.DefaultTTL, "for how long the lock stays taken if this machine dies")
@@ -123,9 +123,9 @@ func runCommand(c *connection) *cobra.Command {
 	return cmd
 }
 
-// check finds what is wrong with the flags, before anything is sent, and fills in what depends on others.
+// check checks the flags before anything is sent, and sets the defaults that depend on others.
 func (r *runner) check(given func(string) bool) error {
-	const minTTL = 100 * time.Millisecond // to start and stop a process in it
+	const minTTL = 100 * time.Millisecond // enough to start and stop a process
 	if !given("grace") {
 		r.grace = r.ttl / 4
 	}
@@ -168,7 +168,8 @@ func (r *runner) check(given func(string) bool) error {
 
 func (r *runner) id() inspect.ID { return inspect.ID{Kind: r.Kind, Name: r.name} }
 
-// client is the name of the lock's client. With process and host, it can be found, and told from others.
+// client returns the name of the lock's client. Process and host are in it, so that it can be found and told from
+// others.
 func (r *runner) client() string {
 	who := cmp.Or(os.Getenv("USER"), os.Getenv("LOGNAME"), fmt.Sprint("uid", os.Getuid()))
 	host, _ := os.Hostname()
@@ -181,10 +182,10 @@ func (r *runner) client() string {
 	}, name)
 }
 
-// unseen reports whether a character cannot stand in a client's name.
+// unseen reports whether a client's name cannot contain a character.
 func unseen(c rune) bool { return c <= ' ' || c > '~' }
 
-// run waits for the lock and runs CMD. Its error has the exit code, CMD's among them.
+// run waits for the lock and runs CMD. Its error has the exit code, also that of CMD.
 func (r *runner) run(ctx context.Context, c *connection) error {
 	path, err := find(r.argv[0])
 	if err != nil {
@@ -195,7 +196,7 @@ func (r *runner) run(ctx context.Context, c *connection) error {
 		return err
 	}
 	if _, err := ourselves(); err != nil { // later, it would fail with the lock in hand
-		return fmt.Errorf("run starts its own program again, and cannot find it: %w (on Linux, that needs /proc)", err)
+		return fmt.Errorf("run cannot find its own program to start it again: %w (on Linux, that needs /proc)", err)
 	}
 	waiting, cancel := ctx, func() {}
 	if r.wait > 0 {
@@ -211,7 +212,7 @@ func (r *runner) run(ctx context.Context, c *connection) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = within(leaving, client.Close) }() // leaves the queue, too; else its ticket expires
+	defer func() { _ = within(leaving, client.Close) }() // also leaves the queue; if that fails, the ticket expires
 	server := inspect.On(rdb, c.prefix())
 	stop := r.showWait(waiting, server, client.Name())
 	weight := r.take // 1 unless it is a semaphore
@@ -231,7 +232,7 @@ func (r *runner) run(ctx context.Context, c *connection) error {
 	return r.settle(lease, code, err)
 }
 
-// within returns what f does, or an error if that takes too long: go-redis does not interrupt a call.
+// within returns the result of f, or an error after limit. go-redis does not interrupt a call.
 func within(limit time.Duration, f func() error) error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), limit, fmt.Errorf("no answer within %v", limit))
 	defer cancel()
@@ -251,19 +252,20 @@ func find(name string) (string, error) {
 	return "", unstartable(name, err)
 }
 
-// unstartable says why CMD could not be started, as sh(1) does: 127 if it is not there, its interpreter for example.
+// unstartable returns the error for a CMD that could not be started, as sh(1) does: 127 if it or its interpreter is
+// missing.
 func unstartable(name string, err error) error {
 	code := exitCannotRun
 	if errors.Is(err, fs.ErrNotExist) {
 		code = exitNotFound
 	}
 	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
-		err = inner // without the path and what was tried
+		err = inner // without the operation and the path
 	}
 	return withCode(code, fmt.Errorf("CMD %s: %w", inspect.Plain(name), err))
 }
 
-// environment is CMD's, but for what depends on the lease.
+// environment returns CMD's environment, except for the variables that depend on the lease.
 func (r *runner) environment(c *connection) ([]string, error) {
 	target, err := c.target()
 	if err != nil {
@@ -286,7 +288,7 @@ func (r *runner) environment(c *connection) ([]string, error) {
 	return append(env, envName+"="+r.name), nil
 }
 
-// refusal says why the lock was not granted; and who holds it, if Redis tells that at once, or as it last told.
+// refusal says why the lock was not granted. It names the holders if Redis replies at once, or as of its last reply.
 func (r *runner) refusal(waiting context.Context, err error, s *inspect.Server) error {
 	name, holder := inspect.Plain(r.name), ": Redis has not answered"
 	for _, reason := range reasons {
@@ -314,7 +316,7 @@ func (r *runner) refusal(waiting context.Context, err error, s *inspect.Server) 
 	case ok:
 		return fmt.Errorf("%s was resized to %s, --take wants %d", name, inspect.Count(resized.Have, "permit"), resized.Want)
 	case errors.Is(err, context.DeadlineExceeded) && waiting.Err() != nil:
-		if tried, ok := errors.AsType[*errs.Tried](err); ok { // Redis did not serve it at the end
+		if tried, ok := errors.AsType[*errs.Tried](err); ok { // Redis did not serve the last requests
 			holder += ": " + inspect.Cause(tried.Failure)
 		}
 		return withCode(exitTimeout, fmt.Errorf("timed out after %v waiting for %s%s", r.wait, name, holder))
@@ -322,16 +324,16 @@ func (r *runner) refusal(waiting context.Context, err error, s *inspect.Server) 
 		if held, ok := errors.AsType[*fairlock.HeldError](err); ok && held.Reason == fairlock.AtKeyLimit {
 			holder = ": key " + inspect.Plain(r.Key) + " is at its limit"
 		} else if ok && held.Reason == fairlock.NotNext {
-			holder = ": others come first"
+			holder = ": others wait for it"
 		}
 		return withCode(exitBusy, fmt.Errorf("%s is busy%s", name, holder))
 	case moved:
-		return usage("%w; --redis needs its URL as that of a cluster (see help connection)", err)
+		return usage("%w; --redis needs the URL of the cluster (see help connection)", err)
 	}
 	return late(err)
 }
 
-// late gives its code to a lease that was lost before CMD was started: the answer of a slow Redis came too late.
+// late sets the exit code for a lease that was lost before CMD was started, because a slow Redis replied too late.
 func late(err error) error {
 	if errors.Is(err, fairlock.ErrLost) && !errors.Is(err, fairlock.ErrRevoked) {
 		return withCode(exitUnreachable, err)
@@ -339,9 +341,9 @@ func late(err error) error {
 	return err
 }
 
-// settle gives the lock back, and says how it all ended: CMD's code, unless the lock was lost.
+// settle releases the lock, and returns CMD's code, unless the lock was lost.
 func (r *runner) settle(lease *fairlock.Lease, code int, err error) error {
-	if r.undead { // it is still at work: the lock is free when the lease ends, and no sooner
+	if r.undead { // it may still work, so the lock must not be free before the lease ends
 		return err
 	}
 	released := within(releasing, func() error { return lease.Unlock(context.Background()) })
@@ -364,8 +366,8 @@ func (r *runner) settle(lease *fairlock.Lease, code int, err error) error {
 	return withCode(code, errSilent)
 }
 
-// showWait says on a terminal, from the first second on, who holds the lock and at which position in the queue we are;
-// elsewhere, with --verbose, it says so once. The returned function ends that and wipes it away.
+// showWait shows on a terminal, after the first second, who holds the lock and our position in the queue. Elsewhere,
+// with --verbose, it says so once. The returned function ends that and clears the line.
 func (r *runner) showWait(ctx context.Context, s *inspect.Server, client string) (stop func()) {
 	p := newProgress(os.Stderr)
 	if r.try || !p.on && !r.verbose {
@@ -403,7 +405,7 @@ func (r *runner) showWait(ctx context.Context, s *inspect.Server, client string)
 	}
 }
 
-// standing says who holds a lock, and for how long.
+// standing says who holds a lock, and how long it has been held.
 func standing(l inspect.Lock) string {
 	others := ""
 	if n := len(l.Holders); n > 1 {
@@ -411,11 +413,11 @@ func standing(l inspect.Lock) string {
 	}
 	switch n := len(l.Holders); {
 	case n == 0 && l.Waiting > 0:
-		return ", for which others wait"
+		return ", which has waiters"
 	case n == 0:
 		return ""
 	case l.Holder().Token.IsZero():
-		return ", held by a key that is not fairlock's"
+		return ", held by a key of another program"
 	case l.Holder().Released:
 		return released(l.Holder().Client, l.Holder().TTL) + others
 	default:
@@ -423,7 +425,7 @@ func standing(l inspect.Lock) string {
 	}
 }
 
-// released says who has released a lock that stays taken, and after how long it is free, if that is known.
+// released says who has released a lock that stays taken, and when it will be free, if that is known.
 func released(client string, free time.Duration) string {
 	text := ", released by " + client
 	if free > 0 {

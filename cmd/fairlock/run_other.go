@@ -4,13 +4,13 @@ package main
 
 import "github.com/spf13/cobra"
 
-// Where there are no process groups, nobody can promise that CMD ends before the lease does.
+// Without process groups, fairlock cannot ensure that CMD ends before the lease does.
 
 func runCommand(*connection) *cobra.Command {
 	return &cobra.Command{
 		Use:   "run",
 		Short: "Run a program while holding a lock (on Unix only)",
-		// All flags of other systems lead to the same answer.
+		// All flags of other systems get the same error.
 		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
 		RunE: func(*cobra.Command, []string) error {
 			return usage(
@@ -26,7 +26,7 @@ func becomeCMD()      {}
 func dieInterrupted() {}
 func hidePassword()   {}
 
-// tty is the terminal, of which nothing is known here.
+// tty is the terminal. It has no methods that work here.
 type tty struct{}
 
 func openTTY() *tty           { return nil }

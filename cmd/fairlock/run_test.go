@@ -162,10 +162,10 @@ func TestRun_MinHold(t *testing.T) {
 	}
 	require.Regexp(t, `mutex x: released by one[^\n]+\n[^\n]+\n  one\S+ +– +59m\S+ +released, free in 59m`,
 		f.done("status", "x"))
-	require.Contains(t, f.done("release", "x", "--force"), ", released); nobody has it now")
+	require.Contains(t, f.done("release", "x", "--force"), ", released); it is free now")
 	shown := f.done("release", "x", "--kind", "semaphore", "--fence",
 		fmt.Sprint(f.state(c.Semaphore("x", 1)).Holders[0].Fence), "--force")
-	require.Contains(t, shown, ", released); nobody has it now")
+	require.Contains(t, shown, ", released); it is free now")
 
 	began := time.Now()
 	require.Equal(t, result{}, f.run("y --min-hold 2s", "true").wait())

@@ -25,7 +25,7 @@ func colours(w io.Writer) bool {
 	return os.Getenv("NO_COLOR") == "" && display(w)
 }
 
-// width is that of the terminal; 0 if it is none, or not known.
+// width returns the width of the terminal, or 0 if w is not one or the width is unknown.
 func width(w io.Writer) int {
 	if !isTerminal(w) {
 		return 0
@@ -34,21 +34,21 @@ func width(w io.Writer) int {
 	return columns
 }
 
-// progress is a line on a terminal that says what is being done, if that takes over a second. It is safe for
+// progress is a line on a terminal that says what a command does, once that takes over a second. It is safe for
 // concurrent use.
 type progress struct {
 	out   io.Writer
 	on    bool                // it is a terminal
 	width func(io.Writer) int // of it
-	tty   *tty                // nil: not known whether this job has it
-	from  time.Time           // when there is something to show
+	tty   *tty                // nil: unknown whether this job has it
+	from  time.Time           // when the line may be shown first
 
 	mu    sync.Mutex
 	shown bool // guarded by mu
 	over  bool // guarded by mu
 }
 
-// newProgress begins a second. The caller calls clear.
+// newProgress returns a line that is shown after a second. The caller calls clear.
 func newProgress(out io.Writer) *progress {
 	p := &progress{out: out, on: display(out), width: width, from: time.Now().Add(time.Second)}
 	if p.on {
@@ -57,21 +57,22 @@ func newProgress(out io.Writer) *progress {
 	return p
 }
 
-// show says what is being done now. A job in the background says nothing: it would wipe away what is typed.
+// show sets the text of the line. A job in the background shows nothing, because it would overwrite what the user
+// types.
 func (p *progress) show(what string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.on || p.over || time.Now().Before(p.from) || p.tty != nil && !p.tty.foreground() {
 		return
 	}
-	if width := p.width(p.out); width > 1 { // a longer line would not be wiped away by what follows
+	if width := p.width(p.out); width > 1 { // the next text could not overwrite a longer line
 		what = ansi.Truncate(what, width-1, "…")
 	}
 	_, _ = fmt.Fprintf(p.out, "\r\x1b[K%s", what)
 	p.shown = true
 }
 
-// clear wipes the line away, for good.
+// clear clears the line. It is not shown again.
 func (p *progress) clear() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,7 +85,7 @@ func (p *progress) clear() {
 	}
 }
 
-// patiently says what is being waited for, until stop is called.
+// patiently shows a line until stop is called.
 func patiently(what string) (stop func()) {
 	p := newProgress(os.Stderr)
 	timer := time.AfterFunc(time.Until(p.from), func() { p.show(what + " …") })

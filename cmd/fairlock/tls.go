@@ -9,8 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// The environment that names the files of a TLS connection. As that of the server, the CMD of fairlock run does not see
-// it.
+// The environment variables that name the files of a TLS connection. The CMD of fairlock run does not get them.
 const (
 	envTLSCA   = "FAIRLOCK_TLS_CA"
 	envTLSCert = "FAIRLOCK_TLS_CERT"
@@ -31,16 +30,16 @@ func (f *tlsFiles) flags(set *pflag.FlagSet) {
 	}{
 		{&f.CA, "tls-ca", envTLSCA, "`FILE` of the certificates that sign the server's (default $" + envTLSCA +
 			", or those of the system)"},
-		{&f.Cert, "tls-cert", envTLSCert, "`FILE` of the client's certificate, if the server wants one (default $" +
+		{&f.Cert, "tls-cert", envTLSCert, "`FILE` of the client's certificate, if the server requires one (default $" +
 			envTLSCert + ")"},
 		{&f.Key, "tls-key", envTLSKey, "`FILE` of the key of --tls-cert (default $" + envTLSKey + ")"},
 	} {
 		set.StringVar(flag.to, flag.name, os.Getenv(flag.env), flag.text)
-		set.Lookup(flag.name).DefValue = "" // it would stand in the help twice
+		set.Lookup(flag.name).DefValue = "" // the help text has it already
 	}
 }
 
-// absolute has the files' names true for a process with another working directory.
+// absolute returns the files with absolute paths, for a process with another working directory.
 func (f tlsFiles) absolute() tlsFiles {
 	for _, name := range []*string{&f.CA, &f.Cert, &f.Key} {
 		if path, err := filepath.Abs(*name); err == nil && *name != "" {
@@ -50,13 +49,13 @@ func (f tlsFiles) absolute() tlsFiles {
 	return f
 }
 
-// env is the environment of another fairlock that uses the same files.
+// env returns the environment variables for another fairlock that uses the same files.
 func (f tlsFiles) env() []string {
 	f = f.absolute()
 	return []string{envTLSCA + "=" + f.CA, envTLSCert + "=" + f.Cert, envTLSKey + "=" + f.Key}
 }
 
-// read returns what sets the files' content in a configuration. It does nothing without files.
+// read reads the files and returns a function that sets them in a configuration. Without files, set does nothing.
 func (f tlsFiles) read(scheme string) (set func(*tls.Config), err error) {
 	switch {
 	case f == tlsFiles{}:

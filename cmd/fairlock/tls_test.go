@@ -71,8 +71,8 @@ func TestConnection_TLSFiles(t *testing.T) {
 
 	refused(t, f.call("list"), exitUnreachable, "certificate signed by unknown authority")
 	refused(t, f.call("list", flags[0], flags[1]), exitUnreachable,
-		"that port wants a certificate of its clients: --tls-cert and --tls-key")
-	require.Contains(t, f.done(append([]string{"list"}, flags...)...), "\nno locks in this namespace, nor in another\n")
+		"that port requires a client certificate: use --tls-cert and --tls-key")
+	require.Contains(t, f.done(append([]string{"list"}, flags...)...), "\nno locks in this namespace or in any other\n")
 
 	m := f.client("").Mutex("x")
 	relative := f.with(envTLSCA+"=ca.pem", envTLSCert+"=client.pem", envTLSKey+"=client.key")

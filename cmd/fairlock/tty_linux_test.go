@@ -198,7 +198,7 @@ func TestTerminal_Release(t *testing.T) {
 	lease := f.hold(m.Lock)
 	ask := func() terminal {
 		on := f.onTerminal(f.with("NO_COLOR=1").command("release", "x"))
-		on.talk("mutex x: held, nobody waits", fmt.Sprintf("Take mutex x from first (fence %d)? [y/N] ", lease.Fence()))
+		on.talk("mutex x: held, no waiters", fmt.Sprintf("Take mutex x from first (fence %d)? [y/N] ", lease.Fence()))
 		return on
 	}
 	for _, answer := range []string{"\n", "what\n", ctrlD, ctrlC} {
@@ -216,7 +216,7 @@ func TestTerminal_Release(t *testing.T) {
 	on := ask()
 	require.NoError(t, lease.Unlock(t.Context()))
 	lease = f.hold(f.client("second").Mutex("x").Lock)
-	on.talk(">y\n", fmt.Sprintf("mutex x was given back meanwhile; nothing was done; now held by second (fence %d",
+	on.talk(">y\n", fmt.Sprintf("mutex x was released meanwhile; nothing was done; now held by second (fence %d",
 		lease.Fence()))
 	on.wait()
 	require.NoError(t, lease.Renew(t.Context()))
@@ -272,7 +272,7 @@ func TestTerminal_Dumb(t *testing.T) {
 		cmd.Path = "/bin/sh"
 		return f.onTerminal(cmd)
 	}
-	require.NotContains(t, on("watch").expect("mutex x: held, nobody waits; holders: web-1"), "\x1b")
+	require.NotContains(t, on("watch").expect("mutex x: held, no waiters; holders: web-1"), "\x1b")
 	require.NotContains(t, on("run x --wait 1500ms -- true").wait().out, "\x1b", "nor while it waits")
 }
 

@@ -45,12 +45,12 @@ func uiCommand(c *connection) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&addr, "addr", "127.0.0.1:7380", "`ADDRESS` to listen on; with port 0, any free one")
 	f.StringArrayVar(&names, "host", nil, "a `NAME` by which browsers reach the page, besides localhost and IP addresses")
-	f.BoolVar(&release, "allow-force-release", false, "let everybody who reaches the page take a lock from its holder")
-	f.BoolVar(&l.replica, "allow-replica", false, "look at a replica, too, which may be behind")
+	f.BoolVar(&release, "allow-force-release", false, "let everybody who can open the page take a lock from its holder")
+	f.BoolVar(&l.replica, "allow-replica", false, "also read replicas, which may be behind")
 	return cmd
 }
 
-// serve serves until ctx ends. That is no failure, as of watch.
+// serve serves until ctx ends, which is not an error.
 func (l *looker) serve(ctx context.Context, addr string, page http.Handler) error {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	if err != nil {
@@ -80,8 +80,8 @@ func (l *looker) serve(ctx context.Context, addr string, page http.Handler) erro
 	return err
 }
 
-// onlyAs serves requests that name the server as one of these, as localhost or by an IP address. Another site could
-// have its own name lead here (DNS rebinding), and a browser would let its scripts read what comes back.
+// onlyAs serves requests that name the server by one of names, as localhost or by an IP address. Another site could
+// point its own name here (DNS rebinding), and a browser would let its scripts read the pages.
 func onlyAs(names []string, page http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := r.Host
@@ -94,7 +94,7 @@ func onlyAs(names []string, page http.Handler) http.Handler {
 			return name != "" && strings.EqualFold(name, host)
 		})
 		if err != nil && !named {
-			http.Error(w, "this page is not known as "+cmp.Or(host, "that")+"; fairlock ui --host says which names it has",
+			http.Error(w, "this page is not known as "+cmp.Or(host, "that")+"; add that name by fairlock ui --host",
 				http.StatusMisdirectedRequest)
 			return
 		}

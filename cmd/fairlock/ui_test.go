@@ -52,7 +52,7 @@ func TestUI(t *testing.T) {
 	f.until("the server is checked", func() bool {
 		_, body = get("server", "")
 		return strings.Contains(body,
-			"the user may do all")
+			"the user has all rights")
 	})
 	require.NoError(t, lease.Unlock(t.Context()))
 	page.signal(syscall.SIGTERM)

@@ -15,7 +15,7 @@ import (
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Show which fairlock this is",
+		Short: "Show the version",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := io.WriteString(cmd.OutOrStdout(), version())
@@ -24,7 +24,7 @@ func versionCommand() *cobra.Command {
 	}
 }
 
-// version says of what this program was built, and which layout its locks have in Redis.
+// version returns the version of this program, and the layout of its locks in Redis.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok { // it was not built by the go command
@@ -40,7 +40,7 @@ func versionOf(info *debug.BuildInfo) string {
 	}
 	revision := cmp.Or(facts["vcs.revision"], "unknown")
 	if facts["vcs.modified"] == "true" {
-		revision += ", with changes that are not committed"
+		revision += ", with uncommitted changes"
 	}
 	return fmt.Sprintf("fairlock  %s\nrevision  %s\nbuilt by  %s for %s/%s\nlayout    %s\n",
 		cmp.Or(info.Main.Version, "(devel)"), revision, info.GoVersion, runtime.GOOS, runtime.GOARCH, tokens.Layout)

@@ -86,7 +86,7 @@ func run(ctx context.Context, cfg config, out io.Writer) (err error) {
 	}
 	trace, err := otelfairlock.New(otelfairlock.Config{
 		MeterProvider: see.meters, TracerProvider: see.tracers,
-		// "report", whoever the customer is
+		// "report" for all customers
 		Name: func(name string) string { what, _, _ := strings.Cut(name, ":"); return what },
 	})
 	if err != nil {
@@ -98,8 +98,8 @@ func run(ctx context.Context, cfg config, out io.Writer) (err error) {
 	}
 	defer locks.Close()
 
-	// What the page reads is no work of this service: it has a client without spans. Its user of Redis needs the rights of
-	// those who look, and no others.
+	// What the page reads is no work of this service: it has a client without spans. Its user of Redis needs only the
+	// rights for looking.
 	looking := redis.NewClient(options)
 	defer looking.Close()
 	page, err := ui.NewHandler(looking, ui.Options{})

@@ -1,4 +1,4 @@
-// Package bounds has the bounds of what users set. Package fairlock checks them.
+// Package bounds has the bounds of settings. Package fairlock checks them.
 package bounds
 
 import (
@@ -37,11 +37,11 @@ const (
 const (
 	MaxPermits   = 1 << 30 // of a lock, of a request, and of a key
 	MaxShare     = 1000    // of a key
-	MaxInspected = 1000    // holders, and waiters, that a State lists: more would keep Redis for too long
+	MaxInspected = 1000    // holders, and waiters, that a State lists; more would block Redis for too long
 )
 
-// WrongNamespace returns what is wrong with a namespace, or "". A newline at its end, which a file may have, would
-// silently make it another namespace.
+// WrongNamespace returns what is wrong with a namespace, or "". A newline at its end, as from a file, would silently
+// make it another namespace.
 func WrongNamespace(ns string) string {
 	switch {
 	case len(ns) > MaxNamespace:
@@ -54,8 +54,8 @@ func WrongNamespace(ns string) string {
 	return ""
 }
 
-// Unseen reports whether a text has a space at its beginning or its end, or anywhere a control character or one that
-// only formats, such as a byte order mark.
+// Unseen reports whether a text has a space at its beginning or end. It also finds control characters, and characters
+// that only format, such as a byte order mark.
 func Unseen(text string) bool {
 	return strings.TrimSpace(text) != text || strings.ContainsFunc(text, func(r rune) bool {
 		return unicode.IsControl(r) || unicode.Is(unicode.Cf, r)

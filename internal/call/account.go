@@ -11,25 +11,26 @@ import (
 )
 
 const (
-	// outageAfter is how long after the first failure another one has to come: one connection that was reset is no outage.
+	// outageAfter is the least time between the first failure and another one in an outage. One connection that was reset
+	// is not an outage.
 	outageAfter = time.Second
-	// served and unserved are how long after the latest failure it is over: if a request has succeeded since, and if none
+	// served and unserved are how long after the latest failure it ends: if a request has succeeded since, and if none
 	// has.
 	served, unserved = 5 * time.Second, time.Minute
 )
 
-// An account says since when something is wrong with the client's requests. It begins when a request fails and another
-// one, a second or more later. The log has a line then, and one with the first request that finds that it is over
-// because others have succeeded. A client has two: of an outage, in which Redis does not serve it, and of refusals of
-// what the library tries again.
+// An account records a period in which the client's requests fail. It begins when a request fails and another one does
+// a second or more later. Its beginning is logged. Its end is logged by the first request that finds that others have
+// succeeded. A client has two accounts: one of outages, in which Redis does not serve it, and one of refusals that it
+// retries.
 type account struct {
 	clock  clock.Clock
 	log    *slog.Logger
 	begins string // the lines of the log
 	over   string
 
-	// oneLock means that only a request for the lock whose request failed last succeeds. On a Cluster one master may be
-	// away while the others reply. A user may have rights to other locks.
+	// oneLock means that only a success for the lock that failed last counts. On a Cluster one master may be down while
+	// the others reply. A user may have rights to other locks.
 	oneLock bool
 
 	failing atomic.Bool // since is not zero; so that a request costs no mutex
@@ -61,7 +62,7 @@ func (a *account) failed(lock string, err error) {
 	}
 	if begins {
 		facts := []any{"lock", lock, "err", err}
-		if lock == "" { // the request was for none
+		if lock == "" { // the request was not for a lock
 			facts = facts[2:]
 		}
 		a.log.Warn(a.begins, facts...)
@@ -91,7 +92,7 @@ func (a *account) isOverLocked(now time.Time) bool {
 	return !now.Before(a.latest.Add(unserved))
 }
 
-// endLocked forgets the failures if they are over. It reports whether the log is to say so, and how long they lasted.
+// endLocked resets the account if the failures are over. It reports whether to log that, and how long they lasted.
 func (a *account) endLocked(now time.Time) (over bool, lasted time.Duration) {
 	if a.since.IsZero() || !a.isOverLocked(now) {
 		return false, 0
@@ -102,7 +103,7 @@ func (a *account) endLocked(now time.Time) (over bool, lasted time.Duration) {
 	return over, lasted
 }
 
-// now returns since when something is wrong and the latest error; zero and nil if nothing is.
+// now returns when the failures began, and the latest error. They are zero and nil without failures.
 func (a *account) now() (since time.Time, err error) {
 	now := a.clock.Now()
 	a.mu.Lock()
@@ -116,7 +117,7 @@ func (a *account) now() (since time.Time, err error) {
 // Answered reports whether a server has answered a request.
 func (c *Calls) Answered() bool { return c.answered.Load() }
 
-// note notes what has become of a request for a lock: nil, an error, or ErrNoReply.
+// note records the outcome of a request for a lock: nil, an error, or ErrNoReply.
 func (c *Calls) note(lock string, err error) {
 	if !c.answered.Load() && (err == nil || dispatch.ReplyIn(err) != "") {
 		c.answered.Store(true)
@@ -128,14 +129,14 @@ func (c *Calls) note(lock string, err error) {
 		if c.reconnected() {
 			c.otherServer()
 		}
-	case Passes(WithOrigin(err)): // after another error, whoever tries it again says so
+	case Passes(WithOrigin(err)): // other errors are recorded by Refused if they are retried
 		c.outage.failed(lock, c.named(err))
 	}
 }
 
 // reconnected reports whether connections were closed since the latest success. In a failover, go-redis closes them, or
-// tries again after a broken one and after READONLY. The errors of requests do not tell. While the pool grows it can be
-// true without a reason.
+// retries after a broken one and after READONLY. The errors of requests do not show that. It can be true without a
+// reason while the pool grows.
 func (c *Calls) reconnected() bool {
 	if c.pool == nil { // a Cluster waits in a planned failover until nothing can be lost
 		return false
@@ -145,17 +146,18 @@ func (c *Calls) reconnected() bool {
 	return c.closed.Swap(closed) < closed
 }
 
-// Outage returns since when Redis does not serve the client, and the latest error; zero and nil if it does.
+// Outage returns when the present outage began, and the latest error. They are zero and nil without an outage.
 func (c *Calls) Outage() (since time.Time, err error) { return c.outage.now() }
 
-// Refused notes that a request for a lock was refused that will be tried again.
+// Refused records a refused request that will be retried.
 func (c *Calls) Refused(lock string, err error) { c.refusals.failed(lock, err) }
 
-// Refusals returns since when Redis refuses what is tried again, and the latest error; zero and nil if it does not.
+// Refusals returns since when Redis has refused requests that are retried, and the latest error. They are zero and nil
+// if it does not.
 func (c *Calls) Refusals() (since time.Time, err error) { return c.refusals.now() }
 
-// Failure returns what Redis fails with: in an outage the latest error, else what the caller's own latest request has
-// failed with, which may be nil.
+// Failure returns the latest error in an outage, and otherwise own, the error of the caller's latest request, which may
+// be nil.
 func (c *Calls) Failure(own error) error {
 	_, err := c.outage.now()
 	if err == nil && own != nil {

@@ -12,14 +12,13 @@ import (
 	"github.com/fairlock/fairlock-go/internal/errs"
 )
 
-// WithTimeout is context.WithTimeout by the client's clock. What does not finish in time ends with an Unreachable.
+// WithTimeout is context.WithTimeout by the client's clock. The cause of the timeout is an Unreachable.
 func (c *Calls) WithTimeout(parent context.Context, d time.Duration) (ctx context.Context, cancel func()) {
 	return c.WithTimeoutCause(parent, d, fmt.Errorf("%w: no answer within %v", errs.Unreachable, d))
 }
 
-// WithTimeoutCause is context.WithTimeoutCause by the client's clock: what does not finish in time ends with that
-// error. By the system's clock, ctx has a deadline, so that a request can be sent without another goroutine (see
-// package dispatch).
+// WithTimeoutCause is context.WithTimeoutCause by the client's clock. With the system's clock, ctx has a deadline, so
+// that a request can be sent without another goroutine (see package dispatch).
 func (c *Calls) WithTimeoutCause(parent context.Context, d time.Duration, late error) (ctx context.Context,
 	cancel func()) {
 	cause := errs.StoppedBy(late)
@@ -38,15 +37,14 @@ func (c *Calls) WithTimeoutCause(parent context.Context, d time.Duration, late e
 // go-redis reports the same outage after 0.1 to 36.5 s, by its version and by the kind of its client.
 const RequestLimit = 3 * time.Second
 
-// Persist calls f, which sends a request for the lock with that name, until it succeeds, fails in a way that another
-// attempt cannot cure, or ctx or the client ends. In the last case the error is a Tried. While the request is refused,
-// it is sent again each second.
+// Persist calls f, which sends a request for the named lock, until it succeeds, its error is permanent, or ctx or the
+// client ends. In the last case the error is a Tried. While the request is refused, it is sent again each second.
 func (c *Calls) Persist(ctx context.Context, lock string, f func() error) error {
 	return c.attempt(ctx, f, c.refusedFor(lock, math.MaxInt64))
 }
 
-// refusedFor returns a function that says whether to try again after an error. After a refusal that is so for as long
-// as limit says.
+// refusedFor returns a function that says whether to retry after an error. It says so after a refusal until limit has
+// passed.
 func (c *Calls) refusedFor(lock string, limit time.Duration) func(error) bool {
 	var since time.Time
 	return func(err error) bool {
@@ -63,7 +61,7 @@ func (c *Calls) refusedFor(lock string, limit time.Duration) func(error) bool {
 	}
 }
 
-// attempt calls f until it succeeds, again says that no further attempt follows, or ctx or the client ends.
+// attempt calls f until it succeeds, again returns false, or ctx or the client ends.
 func (c *Calls) attempt(ctx context.Context, f func() error, again func(error) bool) error {
 	var failure error
 	began := c.clock.Now()
@@ -91,18 +89,18 @@ func (c *Calls) attempt(ctx context.Context, f func() error, again func(error) b
 	}
 }
 
-// Briefly is Persist for a call that waits for Redis, but never for the lock: for three seconds. A refusal is returned
-// at once, because whoever calls has neither ticket nor lease.
+// Briefly is Persist for a call that waits for Redis, but never for the lock. It tries for three seconds. It returns a
+// refusal at once, because its callers have no ticket or lease.
 func (c *Calls) Briefly(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := c.WithTimeoutCause(ctx, RequestLimit, errs.Unreachable)
 	defer cancel()
 	return c.attempt(ctx, func() error { return f(ctx) }, Passes)
 }
 
-// Finish is Persist for an f that releases a lock or removes a waiter. It tries for that long, but for no longer than
-// refused while it is refused, whatever becomes of the caller's ctx, of which it has the values. If the client is
-// closed, an attempt that is under way goes on, and no other follows. If Redis does not answer that attempt, all that
-// are under way end.
+// Finish is Persist for an f that releases a lock or removes a waiter. It goes on after the caller's ctx has ended, and
+// uses only the values of that. It tries until its limits, a shorter one while it is refused, have passed. If the
+// client is closed, an attempt under way goes on, and no other follows. If Redis does not answer that attempt, all
+// attempts under way end.
 func (c *Calls) Finish(
 	values context.Context, lock string, within, refused time.Duration, f func(context.Context) error,
 ) error {
@@ -123,13 +121,13 @@ func (c *Calls) Finish(
 	return fmt.Errorf("%w: %w", errs.Closed, last)
 }
 
-// withValues is a ctx that also has the values of another one, which does not end it.
+// withValues is a ctx that also has the values of another one.
 type withValues struct {
 	context.Context
 	values context.Context
 }
 
-// Value looks at the first ctx first: package context finds by a value what ends it.
+// Value looks at the first ctx first, because package context finds a ctx's canceler by a value.
 func (c withValues) Value(key any) any {
 	if v := c.Context.Value(key); v != nil {
 		return v
@@ -149,10 +147,10 @@ func (c *Calls) Sleep(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() == nil && life.Err() == nil
 }
 
-// RefusedPause is after how long a request that was refused is sent again.
+// RefusedPause is the pause before a refused request is sent again.
 const RefusedPause = time.Second
 
-// longestPause is how much later than go-redis, at the most, a back-off lets a call notice that Redis is back.
+// longestPause is the longest pause of a back-off: how much later than go-redis a call may notice that Redis is back.
 const longestPause = 250 * time.Millisecond
 
 // Backoff is the pause between attempts: 20 ms, doubled each time up to the longest.
@@ -164,8 +162,8 @@ func (b *Backoff) Next(jitter float64) time.Duration {
 	return b.d - time.Duration(jitter*float64(b.d))
 }
 
-// Jitter returns by which part of itself a pause is shortened, from 0 to 1/2. It differs from client to client, and
-// from waiter to waiter, so that those that lost Redis together do not come back together.
+// Jitter returns the part by which pauses are shortened, from 0 to 1/2. It differs between clients and between waiters,
+// so that those that lost Redis together do not come back together.
 func Jitter(name string) float64 {
 	return float64(crc32.ChecksumIEEE([]byte(name))) / (2 << 32)
 }

@@ -1,6 +1,6 @@
-// Package call is the one way to Redis of a client. It sends requests, says what their errors mean, how often and for
-// how long a request is tried, when Redis does not serve the client, and all that is assumed about the inside of
-// go-redis. It knows nothing of locks but their names.
+// Package call is the one way to Redis of a client. It sends and retries requests, classifies their errors, and detects
+// outages. All assumptions about the inside of go-redis are here and in package dispatch. Of a lock it knows only the
+// name.
 package call
 
 import (
@@ -31,7 +31,7 @@ type Calls struct {
 	otherServer func()       // called at the first success after connections were closed
 	closed      atomic.Int64 // number of the closed connections at the latest success
 
-	// of Finish; after the client's end it ends when Redis does not answer one of these requests
+	// of Finish; after the end of the client, it ends when Redis does not answer one of these requests
 	leaves     context.Context
 	stopLeaves context.CancelCauseFunc
 }
@@ -56,8 +56,8 @@ func New(rdb redis.Scripter, tasks *task.Group, clk clock.Clock, log *slog.Logge
 	return c
 }
 
-// OnOtherServer sets f, which is called when Redis may be another server than before. It must not block. Call it
-// before the first request.
+// OnOtherServer sets f, which is called when Redis may be another server than before. f must not block. Call
+// OnOtherServer before the first request.
 func (c *Calls) OnOtherServer(f func()) { c.otherServer = f }
 
 // Close returns when all requests have ended. The tasks have ended.

@@ -13,7 +13,7 @@ import (
 	"github.com/fairlock/fairlock-go/internal/errs"
 )
 
-// Origin says where an error of a request comes from, and so who tries again.
+// Origin says where an error of a request comes from, and so whether a retry can help.
 type Origin int
 
 // The origins of errors.
@@ -21,7 +21,8 @@ const (
 	Permanent   Origin = iota // the same request fails again; also every error that is not of a request
 	NoReply                   // the client has no reply from the server: the connection failed, or ctx ended
 	Unavailable               // the server replied that it cannot run the script now
-	// Refused is any other reply of a server or a proxy: somebody has to do something. Such an error is an errs.Refused.
+	// Refused is any other error reply of a server or a proxy: an administrator must act. Such an error is an
+	// errs.Refused.
 	Refused
 )
 
@@ -34,7 +35,7 @@ func OriginOf(err error) Origin {
 	return Permanent
 }
 
-// Passes reports whether the same request can succeed without anybody doing something about it.
+// Passes reports whether the same request can succeed later without an administrator.
 func Passes(err error) bool {
 	o := OriginOf(err)
 	return o == NoReply || o == Unavailable
@@ -46,7 +47,7 @@ type requestError struct {
 	origin Origin
 }
 
-// Error names a refusal.
+// Error adds that Redis has refused the request.
 func (e *requestError) Error() string {
 	if e.origin == Refused {
 		return errs.Refused.Error() + ": " + e.error.Error()
@@ -58,17 +59,17 @@ func (e *requestError) Is(target error) bool { return target == errs.Refused && 
 
 func (e *requestError) Unwrap() error { return e.error }
 
-// Meaning is what a server means by an error that it has replied.
+// Meaning is the meaning of an error that a server has replied.
 type Meaning int
 
 // The meanings.
 const (
-	Other      Meaning = iota // of a server or a proxy: somebody has to do something; also of what is no reply
+	Other      Meaning = iota // any other reply of a server or a proxy: an administrator must act; also an error that is not a reply
 	Temporary                 // it cannot run the script now
 	Forbidden                 // it is full, or its user may not do that
-	ForeignKey                // a key is somebody else's
-	BadNumber                 // what number.lua says of a number that it does not understand
-	Broken                    // no administrator's doing ends it
+	ForeignKey                // another program has written a key
+	BadNumber                 // number.lua does not understand the lock's number
+	Broken                    // an administrator cannot fix it
 )
 
 // texts are the errors of Redis 6.2 and later, and of Valkey; the first that fits counts. Redis 6.2 and KeyDB wrap what
@@ -78,21 +79,21 @@ var texts = []struct {
 	meaning Meaning
 	text    *regexp.Regexp
 }{
-	// It starts, fails over, waits for its replicas, is busy, or cannot save its data to disk now (MISCONF).
+	// The server starts, fails over, waits for its replicas, is busy, or cannot save its data to disk now (MISCONF).
 	{Temporary, regexp.MustCompile(`^(ERR )?(Error running script .*@user_script: ?\d+: -?)?` +
 		`((LOADING|READONLY|CLUSTERDOWN|TRYAGAIN|MASTERDOWN|NOREPLICAS|BUSY|MISCONF|MOVED|ASK) |max number of clients)`)},
 	{Forbidden, regexp.MustCompile(`OOM|NOPERM|can't run this command|ACL failure in script`)},
 	{ForeignKey, regexp.MustCompile(`WRONGTYPE`)},
 	{BadNumber, regexp.MustCompile(`the number (has layout|is damaged|is too far ahead)`)},
-	// What a script raises by itself ("user_script" without an @ before it), and what no script may call. Miniredis says
-	// that it could not compile the script.
+	// Errors that a script raises itself ("user_script" without an @ before it), and calls that no script may make. The
+	// last text is miniredis's for a script that does not compile.
 	{Broken, regexp.MustCompile(`(^|[^@])user_script: ?\d+: [^-@]|Error compiling script|` +
 		`not allowed from script|command called from script`)},
 }
 
 var inScript = regexp.MustCompile(`user_script: ?\d+|Error compiling script`)
 
-// MeaningOf returns what a server means by the error that it has replied, and whether a script has raised it.
+// MeaningOf returns the meaning of a server's error reply, and whether a script has raised it.
 func MeaningOf(err error) (m Meaning, raised bool) {
 	reply := dispatch.ReplyIn(err)
 	if reply == "" {
@@ -109,8 +110,8 @@ func MeaningOf(err error) (m Meaning, raised bool) {
 
 // WithOrigin marks an error that go-redis has returned for a request.
 func WithOrigin(err error) error {
-	// redis.ErrClosed tells of the user's own Close: if a ClusterClient has removed the node that a request was under way
-	// to, it sends the request to another one.
+	// redis.ErrClosed means that the user has closed the Redis client. A ClusterClient that has removed the node of a
+	// request sends the request to another one.
 	if errors.Is(err, dispatch.ErrCluster) || errors.Is(err, redis.ErrClosed) {
 		return err
 	}
@@ -128,14 +129,14 @@ func WithOrigin(err error) error {
 	return &requestError{err, origin}
 }
 
-// ErrNoReply stands for the error of a request that has no reply yet.
+// ErrNoReply is the error of a request that has no reply yet.
 var ErrNoReply = dispatch.ErrNoReply
 
-// errPoolFull means that a request found no connection: all of the pool are in use.
+// errPoolFull means that all connections of the pool are in use.
 var errPoolFull = errors.New("the connection pool of the Redis client is full")
 
-// named names a full connection pool in the error of a request. One that has no reply yet may be waiting for a
-// connection: go-redis says so only after its PoolTimeout, and tries again.
+// named names a full connection pool in the error of a request. A request without a reply may be waiting for a
+// connection. go-redis reports that only after its PoolTimeout, and retries.
 func (c *Calls) named(err error) error {
 	full := strings.Contains(err.Error(), "connection pool timeout") // go-redis 9.7 does not export its error
 	if errors.Is(err, ErrNoReply) && c.pool != nil {
@@ -148,8 +149,8 @@ func (c *Calls) named(err error) error {
 	return err
 }
 
-// OrEnded returns err, or the error of ctx if Redis has not replied because ctx has ended. It returns a Lost or a Tried
-// as it is: they come with an error of Redis.
+// OrEnded returns err, or the error of ctx if Redis has not replied because ctx has ended. It does not change a Lost or
+// a Tried, which come with an error of Redis.
 func OrEnded(ctx context.Context, err error) error {
 	var tried *errs.Tried
 	if ctx.Err() != nil && OriginOf(err) == NoReply && !errors.Is(err, errs.Lost) && !errors.As(err, &tried) {
@@ -158,8 +159,8 @@ func OrEnded(ctx context.Context, err error) error {
 	return err
 }
 
-// Latest returns which of two failures, one after the other, to report: one that has no reply because ctx has ended
-// says less than an earlier one. before may be nil.
+// Latest returns the failure to report of two successive ones. If failure has no reply because ctx has ended, before
+// says more. before may be nil.
 func Latest(ctx context.Context, before, failure error) error {
 	var abandoned *dispatch.AbandonedError
 	// by go-redis, of an inline command

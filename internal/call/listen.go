@@ -10,21 +10,22 @@ import (
 )
 
 const (
-	// confirmation is how long Redis has to confirm a subscription: a connection may die before.
+	// confirmation is how long to wait for the confirmation of a subscription. The connection may be dead.
 	confirmation = 5 * time.Second
-	// silence is after how long without a message the connection is pinged, and then replaced: one that is half-open shows
-	// no error for minutes.
+	// silence is the time without a message after which the connection is pinged, and then replaced. A half-open
+	// connection shows no error for minutes.
 	silence = 3 * time.Second
 )
 
-// Subscriber has the method that Listen needs of a go-redis client.
+// Subscriber is the part of a go-redis client that Listen needs.
 type Subscriber interface {
 	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
 }
 
 // Listen subscribes to the last of some channels. It calls up when Redis has confirmed that, and then message for each
-// message, until the connection breaks or ctx ends, whose cause is the error then. go-redis would subscribe again by
-// itself, but would not tell that the subscription was down. The error has an origin, as that of a request.
+// message, until the connection breaks or ctx ends. In the second case the error is the cause of ctx. go-redis would
+// resubscribe by itself, but would not report that the subscription was down. The error has an origin, as that of a
+// request.
 //
 // The first channel says which node of a Cluster the connection is to: go-redis takes the master of its slot. Any node
 // will do, because a PUBLISH reaches all of them.
@@ -52,7 +53,7 @@ func listen(ctx context.Context, rdb Subscriber, channels []string, up func(), m
 			<-closed
 		}
 	}()
-	// Before it returns an error, go-redis connects again; not with a ctx that has ended.
+	// Before it returns an error, go-redis connects again, unless its ctx has ended.
 	over, end := context.WithCancel(ctx)
 	end()
 	for timeout, pinged := confirmation, true; ; timeout = silence {

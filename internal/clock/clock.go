@@ -1,5 +1,5 @@
-// Package clock is the source of time of the library's packages below fairlock. Its type Clock is that of
-// fairlock, which it cannot import.
+// Package clock is the source of time of the packages below fairlock. Its type Clock equals that of fairlock, which
+// they cannot import.
 package clock
 
 import (
@@ -49,7 +49,8 @@ func (c *Fake) Now() time.Time {
 	return c.now
 }
 
-// AfterFunc has Next return f once it has set the clock to d from now. If d is not positive, it is due at once.
+// AfterFunc schedules f. Next returns it once it has set the clock to d from now. If d is not positive, f is due at
+// once.
 func (c *Fake) AfterFunc(d time.Duration, f func()) Timer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,12 +79,12 @@ func (c *Fake) Next(end time.Time) func() {
 	if first == nil {
 		return nil
 	}
-	c.remove(first)
+	c.removeLocked(first)
 	return first.call
 }
 
-// remove reports whether t was pending. The caller holds mu.
-func (c *Fake) remove(t *fakeTimer) bool {
+// removeLocked removes t and reports whether it was pending.
+func (c *Fake) removeLocked(t *fakeTimer) bool {
 	i := slices.Index(c.timers, t)
 	if i >= 0 {
 		c.timers = slices.Delete(c.timers, i, i+1)
@@ -100,5 +101,5 @@ type fakeTimer struct {
 func (t *fakeTimer) Stop() bool {
 	t.clock.mu.Lock()
 	defer t.clock.mu.Unlock()
-	return t.clock.remove(t)
+	return t.clock.removeLocked(t)
 }

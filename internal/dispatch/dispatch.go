@@ -1,51 +1,49 @@
-// Package dispatch is the library's only way to Redis: it has requests sent by the user's client, and watches them.
+// Package dispatch is the library's only way to Redis. It sends requests by the user's client, and watches them.
 //
 // # The problem
 //
-// A caller of a lock may end its wait at any time, a connection may hang, and thousands of goroutines may want
-// something of Redis at the same moment. go-redis does not interrupt a command when its ctx is cancelled.
+// A caller may end its wait at any time, a connection may hang, and thousands of goroutines may send requests at once.
+// go-redis does not interrupt a command when its ctx is cancelled.
 //
-// The obvious way is to call go-redis on the caller's goroutine. It fails three times. A cancelled Lock returns when
-// the client's ReadTimeout and its retries are over. Each of 10,000 callers takes a connection and a round trip of its
-// own, so that renewals come too late, and leases are lost. And a connection that somebody on the way has forgotten
-// costs its caller many seconds, though another connection would be answered at once.
+// The obvious way is to call go-redis on the caller's goroutine. It fails for three reasons. A cancelled Lock returns
+// only after the client's ReadTimeout and its retries. Each of 10,000 callers takes a connection and a round trip of
+// its own, so that renewals are late and leases are lost. A connection that a firewall has dropped costs its caller
+// many seconds, although another connection would be answered at once.
 //
 // # The outline
 //
-// Send queues a request and waits for its reply, or for the end of ctx: then it returns an *AbandonedError, and the
-// request goes on. Goroutines of the Dispatcher, its senders, take batches from the queue. On a plain *redis.Client
-// (plain) a batch is a pipeline of up to maxBatch requests. Other clients have servers that should not wait for each
-// other: there each request is sent alone. A lane has a bound of batches in flight, of its senders, and of requests,
-// maxInFlight. The user's client and its hooks see every command once, alone with its caller's ctx, or in a pipeline,
-// which cannot carry the ctx of each of its commands. An idle sender (idle) waits for work: its stack has grown
-// already. By the system's clock it lets the callers of a pipeline run first (yields), whose next requests then share
-// one, too.
+// Send queues a request and waits for its reply or the end of ctx. In the second case it returns an *AbandonedError,
+// and the request goes on. Goroutines of the Dispatcher, its senders, take batches from the queue. On a plain
+// *redis.Client (plain) a batch is a pipeline of up to maxBatch requests. Other clients have several servers that
+// should not wait for each other, so each request is sent alone. A lane bounds its batches in flight (senders) and its
+// requests in flight (maxInFlight). The user's client and its hooks see every command once: alone with its caller's
+// ctx, or in a pipeline without it. An idle sender (idle) waits for work, because its stack has grown already. With the
+// system's clock, a sender lets the callers of a pipeline run first (yields), so that their next requests share one
+// again.
 //
-// Urgent requests have a lane of their own while there are many others. In one queue with all others, the renewals of a
-// client wait behind thousands of Locks that begin at once. To put them first in that queue is not enough: the reply to
-// the first command of a pipeline comes with the last one. While there are few, one queue makes the larger pipelines.
+// Urgent requests have a lane of their own while there are many others. In one queue with all others, renewals would
+// wait behind thousands of Locks that begin at once. To put them first in that queue is not enough, because all replies
+// of a pipeline come with its last one. While there are few requests, one queue makes larger pipelines.
 //
-// The batches in flight are the one list of what hangs, and look, called by the one timer (timer, at), is the only one
-// that watches it:
+// The batches in flight are all that can hang. Only look, which the one timer calls (timer, at), watches them:
 //
-//   - After 50 ms, another sender may take the place of one that waits, while requests wait for that.
-//   - After 500 ms, and each second, a Cluster's slots are read again (slots, reloaded), as after a request without a
-//     reply. By itself go-redis does so only after a reply, or with a request after 10 s, and until then calls a master
-//     that is dead.
-//   - After 1 s, a request that may be sent twice is queued again, before all others: the connection may be dead. If
-//     that attempt hangs as well, so it is after 1, 2, 4, 8 and 16 s more: the server may be slow. The first end
-//     counts. A reply that comes after it is dropped: the grants that it may name reach their waiters by notifications
-//     and heartbeats. A batch whose requests are all queued again does not count as in flight, up to a bound: go-redis
-//     keeps its sender until it gives up.
-//   - After 2 s, a request without a reply has failed, and note is told.
+//   - After 50 ms, another sender may take the place of one that waits for Redis, if requests are queued.
+//   - After 500 ms, and then each second, a Cluster's slots are read again (slots, reloaded), as after a request
+//     without a reply. go-redis itself does so only after a reply, or with a request after 10 s. Until then it calls a
+//     dead master.
+//   - After 1 s, a request that may be sent twice is queued again, before all others, as the connection may be dead. If
+//     that attempt hangs as well, it is queued again after 1, 2, 4, 8 and 16 s more, as the server may be slow. The
+//     first outcome counts. A later reply is dropped; grants in it reach their waiters by notifications and heartbeats.
+//     go-redis keeps the sender of a hanging batch until it gives up. So a batch whose requests are all queued again
+//     does not count as in flight, up to a bound.
+//   - After 2 s, a request without a reply counts as failed, and note is called.
 //
-// A request that is alone is sent on its caller's goroutine, inline, which saves the two switches of goroutines of a
-// sender, half the time of a round trip on loopback. That is so if its ctx has a deadline that go-redis obeys
-// (deadlines), nothing is in flight or waits, and Redis has replied to what was last in flight (answers), within the
-// last second (answered): a first command may have to dial, one on an idle connection may hang, and both are left to a
-// sender. An inline request is in flight as others are. go-redis notices a cancellation only between its attempts. So
-// one whose ctx is cancelled before its deadline returns when Redis replies, after the client's ReadTimeout, or at the
-// deadline, whichever is first.
+// A lone request is sent inline, on its caller's goroutine. That saves two switches of goroutines, half the time of a
+// round trip on loopback. It is sent so if go-redis obeys the deadline of its ctx (deadlines) and nothing is in flight
+// or queued. Redis must have answered the last batch (answers) within the last second (answered). Otherwise the command
+// may have to dial, or its idle connection may hang, and both are left to a sender. An inline request is in flight as
+// others are. go-redis notices a cancellation only between its attempts. So a cancelled inline request returns when
+// Redis replies, after the client's ReadTimeout, or at its deadline, whichever is first.
 //
 // A panic in a hook reaches the caller if the request is sent on its goroutine. On a sender it ends the process.
 package dispatch
@@ -68,28 +66,28 @@ import (
 )
 
 const (
-	// overdue is how long a sender waits for Redis until another one may take its place: nothing waits behind a
-	// command that hangs while the pool has another connection.
+	// overdue is how long a sender waits for Redis before another one may take its place. So no request waits behind a
+	// hanging command while the pool has another connection.
 	overdue = 50 * time.Millisecond
-	// maxOverdue is how many senders of a lane may be replaced so. It bounds what is in flight, also where each takes
-	// longer.
+	// maxOverdue is how many senders of a lane may be replaced so. It bounds the batches in flight if all requests take
+	// long.
 	maxOverdue = 8
-	// maxRepeated is how many batches of a lane may be in flight besides, of which each request is queued again.
+	// maxRepeated is how many batches of a lane may be in flight besides those, if all their requests are queued again.
 	maxRepeated = 8
 
 	maxPipelines = 2   // of a lane
 	maxPipelined = 256 // requests of a lane in its pipelines
 	maxSingles   = 16  // requests of a lane that are sent alone
 
-	// step is after how long look looks at a batch, and how often from then on.
+	// step is the time between two looks at a batch.
 	step = 500 * time.Millisecond
 	// repeatAfter is how many steps the first attempt of a request has, and maxRepeatAfter how many the last ones have.
 	repeatAfter, maxRepeatAfter = int(time.Second / step), int(16 * time.Second / step)
-	// failedAfter is after how many steps without a reply a request has failed.
+	// failedAfter is the number of steps without a reply after which a request has failed.
 	failedAfter = int(2 * time.Second / step)
-	// reloadInterval is how long after one reload of a Cluster's slots another may follow.
+	// reloadInterval is the least time between two reloads of a Cluster's slots.
 	reloadInterval = time.Second
-	// recently is how long ago Redis has last replied, at the most, if a request is sent inline.
+	// recently is how long ago the last reply may be for a request to be sent inline.
 	recently = time.Second
 )
 
@@ -116,14 +114,13 @@ type Dispatcher struct {
 	urgent, others lane        // guarded by mu
 	timer          clock.Timer // guarded by mu: calls look at that time; nil while nothing is in flight
 	at             time.Time   // guarded by mu
-	answers        bool        // guarded by mu: Redis has replied to what was last in flight
-	answered       time.Time   // guarded by mu: when it has replied last
-	reloaded       time.Time   // guarded by mu: when the slots were last read again
+	answers        bool        // guarded by mu: Redis has replied to the last batch in flight
+	answered       time.Time   // guarded by mu: time of the last reply
+	reloaded       time.Time   // guarded by mu: time of the last reload of the slots
 	idle           int         // guarded by mu: senders that wait for work
 }
 
-// reloadable is a Redis client that knows which master has which slots, and can read that again, in the background: a
-// *redis.ClusterClient.
+// reloadable is a *redis.ClusterClient. It can read again, in the background, which master has which slots.
 type reloadable interface{ ReloadState(ctx context.Context) }
 
 // lane has the requests that are urgent, or the others. It is guarded by the Dispatcher's mu.
@@ -139,11 +136,11 @@ type batch struct {
 	requests []*request
 	since    time.Time
 	steps    int  // guarded by the Dispatcher's mu: how often look has looked at it
-	current  int  // guarded by the Dispatcher's mu: its requests that are not queued again
+	current  int  // guarded by the Dispatcher's mu: number of its requests that are not queued again
 	answers  bool // Redis has replied
 }
 
-// due returns when look is to look at the batch next.
+// due returns when look looks at the batch next.
 func (b *batch) due() time.Time { return b.since.Add(time.Duration(b.steps+1) * step) }
 
 // request is a Request under way.
@@ -170,14 +167,14 @@ func (r *request) finish(reply any, err error) {
 	}
 }
 
-// New returns a Dispatcher on rdb. It calls note when a request for a lock has ended, with nil or the error, and with
-// ErrNoReply when an attempt has had no reply for 2 s; but not of what the end of its ctx has ended. It starts no
-// goroutine before the first request.
+// New returns a Dispatcher on rdb. It calls note with nil or the error when a request for a lock has ended, and with
+// ErrNoReply when an attempt has had no reply for 2 s. It does not call note for a request that its ctx has ended. It
+// starts no goroutine before the first request.
 func New(rdb redis.Scripter, c clock.Clock, note func(lock string, err error)) *Dispatcher {
 	d := &Dispatcher{
 		rdb: rdb, clock: c, note: note, deadlines: obeysDeadlines(rdb, c), maxBatch: 1, maxInFlight: maxSingles,
 	}
-	_, d.yields = c.(clock.System) // in simulated time, what Go's scheduler leaves to chance would not repeat
+	_, d.yields = c.(clock.System) // in simulated time, runs would not repeat
 	d.slots, _ = rdb.(reloadable)
 	senders := maxSingles
 	if plain, ok := rdb.(*redis.Client); ok {
@@ -190,8 +187,8 @@ func New(rdb redis.Scripter, c clock.Clock, note func(lock string, err error)) *
 	return d
 }
 
-// obeysDeadlines reports whether go-redis ends commands at the deadlines of their ctx. They are times of the system's
-// clock: by another clock, the end of a command may have to come earlier.
+// obeysDeadlines reports whether go-redis ends commands at the deadlines of their ctx. With another clock than the
+// system's, they would be wrong.
 func obeysDeadlines(rdb redis.Scripter, c clock.Clock) bool {
 	if _, ok := c.(clock.System); !ok {
 		return false
@@ -247,13 +244,13 @@ func (d *Dispatcher) Send(ctx context.Context, r Request) (any, error) {
 	return d.evals.send(r, func(r Request) (any, error) { return d.once(&request{Request: r, ctx: ctx}) })
 }
 
-// evals says by which command scripts are sent to a server.
+// evals knows by which command scripts are sent to a server.
 type evals struct{ lackReadOnly atomic.Bool }
 
-// send calls once with r as it is to be sent: by its hash, and by its text if the server does not have the script, as
-// after SCRIPT FLUSH, a restart or a failover. From the first time on that Redis refuses EVALSHA_RO, it is EVALSHA: a
-// server before Redis 7 has no EVALSHA_RO, and a user may lack the right to it. If Redis refuses both, the error is
-// that of EVALSHA_RO, which suffices.
+// send calls once to send r by its hash, and by its text if the server does not have the script. So it is after SCRIPT
+// FLUSH, a restart or a failover. After the first refusal of EVALSHA_RO it uses EVALSHA: servers before Redis 7 have no
+// EVALSHA_RO, and a user may lack the right to it. If Redis refuses both, the error is that of EVALSHA_RO, which
+// suffices.
 func (e *evals) send(r Request, once func(Request) (any, error)) (any, error) {
 	r.ReadOnly = r.ReadOnly && !e.lackReadOnly.Load()
 	var refused error
@@ -288,7 +285,7 @@ return type(r) == 'table' and redis.error_reply(r.err:match('READONLY.*') or r.e
 // noReadOnly finds a refusal of EVALSHA_RO. Miniredis takes TIME for a command that writes.
 var noReadOnly = regexp.MustCompile(`(?i)eval(sha)?_ro|in read-only scripts`)
 
-// once sends a request by one command, again if it hangs.
+// once sends a request by one command. If it hangs, the command is sent again.
 func (d *Dispatcher) once(r *request) (any, error) {
 	if b := d.alone(r); b != nil {
 		return d.inline(r, b)
@@ -334,8 +331,8 @@ func (d *Dispatcher) withdraw(r *request) (sent bool) {
 	return r.attempts > 0
 }
 
-// takeLocked returns the next batch of a lane; nil if nothing waits there, or the bounds do not allow it. The caller
-// sends it.
+// takeLocked returns the next batch of a lane, or nil if none is queued or the bounds do not allow it. The caller sends
+// it.
 func (d *Dispatcher) takeLocked(l *lane) *batch {
 	if l.waiting.Len() == 0 {
 		return nil
@@ -360,7 +357,7 @@ func (d *Dispatcher) takeLocked(l *lane) *batch {
 	for l.waiting.Len() > 0 && len(b.requests) < room {
 		r := l.waiting.Remove(l.waiting.Front()).(*request)
 		r.element = nil
-		if !r.done.Load() { // else Redis has replied to an earlier attempt
+		if !r.done.Load() { // Redis has not replied to an earlier attempt
 			b.requests = append(b.requests, r)
 			r.attempts++
 			r.latest = b
@@ -380,7 +377,7 @@ func (d *Dispatcher) flyLocked(b *batch) {
 	d.setTimerLocked(b.since, b.due())
 }
 
-// currentLocked returns the batch with that index of those that are not repeated.
+// currentLocked returns the i-th batch that is not repeated.
 func (l *lane) currentLocked(i int) (b *batch) {
 	for _, b = range l.inFlight {
 		if i -= min(b.current, 1); i < 0 {
@@ -390,7 +387,7 @@ func (l *lane) currentLocked(i int) (b *batch) {
 	return b
 }
 
-// setTimerLocked has look called at that time, unless it will be called sooner.
+// setTimerLocked schedules a call of look, unless it will be called sooner.
 func (d *Dispatcher) setTimerLocked(now, at time.Time) {
 	if d.timer != nil {
 		if !at.Before(d.at) {
@@ -401,10 +398,10 @@ func (d *Dispatcher) setTimerLocked(now, at time.Time) {
 	d.timer, d.at = d.clock.AfterFunc(at.Sub(now), d.look), at
 }
 
-// look does what is due of the batches in flight.
+// look does what is due for the batches in flight.
 func (d *Dispatcher) look() {
 	d.mu.Lock()
-	if d.timer != nil { // it may be another one
+	if d.timer != nil { // it may have been replaced
 		d.timer.Stop()
 		d.timer = nil
 	}
@@ -442,8 +439,8 @@ func (d *Dispatcher) look() {
 	}
 }
 
-// stepLocked does what is due of a batch after so many steps. It adds the locks of requests that have failed by now,
-// and the requests that are to be sent again.
+// stepLocked does what is due for a batch after the given number of steps. It appends the locks of requests that have
+// failed by now, and the requests to send again.
 func (d *Dispatcher) stepLocked(b *batch, steps int, failed []string, again []*request) ([]string, []*request) {
 	for _, r := range b.requests {
 		if r.done.Load() || r.ctx.Err() != nil {
@@ -454,7 +451,7 @@ func (d *Dispatcher) stepLocked(b *batch, steps int, failed []string, again []*r
 		}
 		limit := min(repeatAfter<<max(0, r.attempts-2), maxRepeatAfter)
 		if r.Repeatable && r.over != nil && r.latest == b && steps >= limit {
-			// Who reads the count after the reply finds both attempts in it, or take finds that there is a reply.
+			// A reader of the count after the reply finds both attempts in it, or takeLocked finds the reply.
 			r.written(2)
 			r.latest = nil
 			b.current--
@@ -464,7 +461,7 @@ func (d *Dispatcher) stepLocked(b *batch, steps int, failed []string, again []*r
 	return failed, again
 }
 
-// reload has a Cluster's slots read again, unless that was done less than a second ago.
+// reload starts to read a Cluster's slots again, unless that was done less than a second ago.
 func (d *Dispatcher) reload() {
 	if d.slots == nil {
 		return
@@ -481,9 +478,9 @@ func (d *Dispatcher) reload() {
 	}
 }
 
-// startLocked has a sender send a batch.
+// startLocked passes a batch to an idle or a new sender.
 func (d *Dispatcher) startLocked(b *batch) {
-	if d.idle > 0 { // its stack has grown already, which a new goroutine's would have to
+	if d.idle > 0 { // its stack has grown already
 		d.idle--
 		d.work <- b
 		return
@@ -491,7 +488,7 @@ func (d *Dispatcher) startLocked(b *batch) {
 	d.senders.Go(func() { d.run(b) })
 }
 
-// run is a sender. If a hook ends its goroutine, another one goes on.
+// run is a sender. If a hook ends its goroutine, another goroutine goes on.
 func (d *Dispatcher) run(b *batch) {
 	defer func() {
 		if b != nil {
@@ -501,13 +498,13 @@ func (d *Dispatcher) run(b *batch) {
 	for b != nil {
 		d.send(b)
 		if len(b.requests) > 1 && d.yields {
-			runtime.Gosched() // its callers are ready: their next requests go into one pipeline, too
+			runtime.Gosched() // its callers are ready, and their next requests share a pipeline again
 		}
 		b = d.next(b)
 	}
 }
 
-// next returns what a sender is to send after b, and waits for it. It returns nil if enough senders are idle.
+// next waits for the batch to send after b and returns it. It returns nil if enough senders are idle.
 func (d *Dispatcher) next(b *batch) *batch {
 	d.mu.Lock()
 	d.landedLocked(b)
@@ -523,7 +520,7 @@ func (d *Dispatcher) next(b *batch) *batch {
 	return b
 }
 
-// landedLocked removes a batch that is not in flight any more.
+// landedLocked removes a batch that is no longer in flight.
 func (d *Dispatcher) landedLocked(b *batch) {
 	b.lane.inFlight = slices.DeleteFunc(b.lane.inFlight, func(other *batch) bool { return other == b })
 	if d.answers = b.answers; d.answers {
@@ -550,14 +547,14 @@ func (d *Dispatcher) send(b *batch) {
 	_, err := pipe.Exec(context.Background()) // each command has its own error
 	for i, cmd := range queued {
 		if err != nil && cmd.Err() == nil && cmd.Val() == nil {
-			cmd.SetErr(err) // or none has one, if Redis has refused the connection
+			cmd.SetErr(err) // if Redis has refused the connection, none has one
 		}
 		cmds[i] = cmd
 	}
 }
 
-// finished notes what has become of an attempt, and ends its request: another attempt may be under way, but who sent
-// the request tries it again. cmd is nil if a hook has ended the goroutine.
+// finished records the outcome of an attempt, and ends its request. Another attempt may be under way; the caller
+// retries. cmd is nil if a hook has ended the goroutine.
 func (r *request) finished(d *Dispatcher, b *batch, cmd *redis.Cmd) (any, error) {
 	var reply any
 	err := errEnded
@@ -578,7 +575,7 @@ func (r *request) finished(d *Dispatcher, b *batch, cmd *redis.Cmd) (any, error)
 	return reply, err
 }
 
-// alone puts a request in flight that is to be sent inline. It returns nil if a sender is to send it.
+// alone puts a request in flight to be sent inline. It returns nil if a sender must send it.
 func (d *Dispatcher) alone(r *request) *batch {
 	if _, ok := r.ctx.Deadline(); !ok || !d.deadlines {
 		return nil
@@ -596,8 +593,9 @@ func (d *Dispatcher) alone(r *request) *batch {
 	return b
 }
 
-// inline sends a request. It leaves nothing in flight, also if a hook panics or ends the goroutine, and a sender takes
-// what waits. When the deadline of its ctx ends the request, ctx has ended before inline returns.
+// inline sends a request. It leaves nothing in flight, also if a hook panics or ends the goroutine. A sender takes the
+// requests that have queued meanwhile. When the deadline of its ctx ends the request, ctx has ended before inline
+// returns.
 func (d *Dispatcher) inline(r *request, b *batch) (reply any, err error) {
 	var cmd *redis.Cmd
 	defer func() {
@@ -617,9 +615,9 @@ func (d *Dispatcher) inline(r *request, b *batch) (reply any, err error) {
 	return reply, err
 }
 
-// awaitDeadline waits for the end of ctx, if its deadline has passed: the timer of the connection may be a moment
-// earlier than that of ctx, and the caller looks at ctx for the reason. It does not rely on ctx, which may be a type of
-// the user.
+// awaitDeadline waits for the end of ctx if its deadline has passed. The timer of the connection may fire a moment
+// before that of ctx, and the caller reads the reason from ctx. It does not rely on ctx, which may be a type of the
+// user.
 func (d *Dispatcher) awaitDeadline(ctx context.Context) {
 	deadline, ok := ctx.Deadline()
 	if !ok || d.clock.Now().Before(deadline) {

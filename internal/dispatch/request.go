@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Script is the text of a script, and the hash by which Redis knows it.
+// Script is the text of a script, and its hash in Redis.
 type Script struct{ Text, Hash string }
 
 // NewScript returns the Script with that text.
@@ -22,12 +22,12 @@ func NewScript(text string) Script {
 
 // Request is a script with its keys and arguments.
 type Request struct {
-	Lock       string // the name of the lock that it is for; "": for none
+	Lock       string // the name of its lock; "": none
 	Script     Script
 	Keys       []string
 	Args       []any
 	ReadOnly   bool // sent by EVALSHA_RO, so that Redis lets it read only, and a user needs no right to write
-	Urgent     bool // does not wait behind requests that are not
+	Urgent     bool // does not wait behind requests that are not urgent
 	Repeatable bool // sent again on another connection while it has no reply
 
 	byText bool // sent by EVAL
@@ -56,7 +56,7 @@ func (r *Request) written(n int32) {
 	}
 }
 
-// Evaler has the methods of a go-redis client that send scripts.
+// Evaler is the part of a go-redis client that sends scripts.
 type Evaler interface {
 	Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
 	EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd
@@ -64,7 +64,7 @@ type Evaler interface {
 	EvalShaRO(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd
 }
 
-// Direct sends requests on their callers' goroutines, each once. Nothing interrupts them but go-redis.
+// Direct sends requests on their callers' goroutines, each once. Only go-redis interrupts them.
 type Direct struct {
 	rdb   Evaler
 	evals evals
@@ -79,7 +79,7 @@ func (d *Direct) Send(ctx context.Context, r Request) (any, error) {
 }
 
 // Counted is an argument that counts how often it is written to a connection. go-redis resends a command whose reply
-// was lost, and does not tell; but it marshals the arguments each time.
+// was lost without reporting it, but it marshals the arguments each time.
 type Counted struct {
 	text    string
 	written atomic.Int32
@@ -88,7 +88,7 @@ type Counted struct {
 // Count returns a Counted with that text.
 func Count(text string) *Counted { return &Counted{text: text} }
 
-// MarshalBinary returns the text, and counts.
+// MarshalBinary returns the text and counts the call.
 func (c *Counted) MarshalBinary() ([]byte, error) {
 	c.written.Add(1)
 	return []byte(c.text), nil
@@ -97,9 +97,9 @@ func (c *Counted) MarshalBinary() ([]byte, error) {
 // String returns the text, for a hook or a log that prints the command.
 func (c *Counted) String() string { return c.text }
 
-// Ambiguous reports whether the request, which has ended with err, may have run without its caller's knowledge, or may
-// still run: it was written more than once, or there is no reply that can be relied on. The count alone does not tell:
-// a request may be written after Send has returned, unless its error says that it was not sent.
+// Ambiguous reports whether a request that has ended with err may have run unnoticed, or may still run. That is so if
+// it was written more than once, or its reply is missing. The count alone does not tell, because a request may be
+// written after Send has returned, unless its error says that it was not sent.
 func (c *Counted) Ambiguous(err error) bool {
 	var abandoned *AbandonedError
 	var reply redis.Error
@@ -113,9 +113,9 @@ func (c *Counted) Ambiguous(err error) bool {
 	}
 }
 
-// AbandonedError is the error of a request whose ctx ended before Redis had replied. Its text does not speak of ctx:
-// the caller of a lock may not know that one, which ends with MaxWait, for example. It does not wrap the cause of that
-// ctx, which may be any error: also what Redis has replied to another request.
+// AbandonedError is the error of a request whose ctx ended before Redis had replied. Its text does not mention ctx,
+// because that may be internal, for example one that ends with MaxWait. It does not wrap the cause of that ctx, which
+// may be any error, even a reply of Redis to another request.
 type AbandonedError struct {
 	Over <-chan struct{} // closed when the request has ended; until then Redis may still execute it
 	sent bool
@@ -130,14 +130,16 @@ var ErrClosed = errors.New("dispatcher is closed")
 // ErrNoReply stands for the error of a request that has no reply yet.
 var ErrNoReply = errors.New("no reply yet")
 
-// ErrCluster is added to a MOVED or an ASK, which a *redis.Client does not follow: they come again.
+// ErrCluster is added to MOVED and ASK replies to a *redis.Client, which does not follow them. A retry gets the same
+// reply.
 var ErrCluster = errors.New("the server is a node of a Redis Cluster, which needs a redis.ClusterClient")
 
-// errEnded is the error of a request whose sender has ended: a hook of the user's client has called runtime.Goexit.
+// errEnded is the error of a request whose sender has ended, because a hook of the user's client has called
+// runtime.Goexit.
 var errEnded = errors.New("a hook of the Redis client has ended the goroutine")
 
-// ReplyIn returns the error that the server replied, without what hooks have wrapped it in; "" if err has no reply of
-// the server. What a Sentinel replies, and its nil, is none: it says so in the middle of a failover.
+// ReplyIn returns the error that the server replied, without what hooks have wrapped it in, or "" if err has no reply
+// of the server. A reply of a Sentinel, also its nil in a failover, does not count.
 func ReplyIn(err error) string {
 	if err == nil || errors.Is(err, redis.Nil) || strings.HasPrefix(err.Error(), "redis: all sentinels") {
 		return ""

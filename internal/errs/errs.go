@@ -25,7 +25,7 @@ var (
 func LostBy(reason error) error { return fmt.Errorf("%w: %w", Lost, reason) }
 
 // Stopped is the cause with which the Client itself ends a ctx, and the error that its methods return then. A cause
-// that the caller has set may be a Closed too, of another Client, but it is not a Stopped.
+// that the caller has set may be a Closed of another Client, but it is not a Stopped.
 type Stopped struct{ error }
 
 // StoppedBy returns the cause for that error.
@@ -50,10 +50,10 @@ func Ended(ctx context.Context) error {
 type Tried struct {
 	Err     error         // why the call has ended
 	Failure error         // of the request
-	Lasted  time.Duration // for how long it was tried
+	Lasted  time.Duration // how long it was tried
 }
 
-// Error says why the call has ended, for how long it was tried, and what the request failed with.
+// Error says why the call has ended, how long it was tried, and why the request failed.
 func (e *Tried) Error() string {
 	return fmt.Sprintf("%v: tried for %v: %v", e.Err, e.Lasted.Round(time.Millisecond), e.Failure)
 }

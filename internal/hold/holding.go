@@ -1,5 +1,5 @@
-// Package hold has a lease from its grant to its end: until when it is trusted, its renewals, its loss and its release.
-// It knows nothing of those that wait for the lock.
+// Package hold manages a lease from its grant to its end: its deadline, renewals, loss and release. It knows nothing of
+// waiters.
 package hold
 
 import (
@@ -26,7 +26,7 @@ type Redis interface {
 	Leave(ctx context.Context, rest script.Rest, leaving ...script.Leaving) (script.Handoff, error)
 }
 
-// Env is what the leases of a lock need. No method of Redis and no function is called under a mutex.
+// Env has the dependencies of a lock's leases. Its functions and the methods of Redis are not called under a mutex.
 type Env struct {
 	Tasks *task.Group
 	Calls *call.Calls
@@ -36,9 +36,9 @@ type Env struct {
 	Redis     Redis
 	Lock      string        // the lock's name
 	TTL       time.Duration // of a lease
-	MinHold   time.Duration // for which the lock stays taken; 0: none
+	MinHold   time.Duration // 0: none
 	WaiterTTL time.Duration
-	Releases  *Releases // the client's; nil: none is sent again
+	Releases  *Releases // the client's; nil: releases are not resent
 
 	Handed  func(task.Task, script.Handoff)              // gets each reply to a release
 	Renewed func(g Grant, deadline time.Time, err error) // is called after a renewal
@@ -53,8 +53,8 @@ type Grant struct {
 	Caller context.Context // of the acquisition, for its values
 }
 
-// Holding is one lease. It is safe for concurrent use. Its life is two functions: its timer calls keep, which renews
-// it, and end ends it, once and for one reason.
+// Holding is one lease. It is safe for concurrent use. Its timer calls keep, which renews it. end ends it, once and for
+// one reason.
 type Holding struct {
 	Grant
 	Began time.Time
@@ -63,27 +63,27 @@ type Holding struct {
 	rest   rest            // of its minimum hold
 	life   context.Context // ends with the lease; its cause is Err
 	cancel context.CancelCauseFunc
-	entry  task.Lease // what the client's tasks know of it until it ends
+	entry  task.Lease // its entry in the client's tasks until it ends
 
 	mu        sync.Mutex
 	announced bool // guarded by mu: Announce was called
 	term      term // guarded by mu
-	// guarded by mu: why the latest renewal has failed, or call.ErrNoReply; nil if no failure says anything about Redis
+	// guarded by mu: why the latest renewal has failed, or call.ErrNoReply; nil if the failure was not of Redis
 	failure error
 	timer   clock.Timer // guarded by mu: calls keep when the next action is due
-	hurry   func()      // guarded by mu: has a lost lease released at once; nil if that is not due
+	hurry   func()      // guarded by mu: makes releaseLater release a lost lease at once; nil if no release is due
 
-	unlock chan unlock // has the state, unless an Unlock is under way
+	unlock chan unlock // contains the state, unless an Unlock is under way
 }
 
-// rest is what is left of a minimum hold: the lock stays taken until then, by a token. A copy of the release brings the
-// same token.
+// rest is the remaining part of a minimum hold after Unlock: the lock stays taken by another token until then. A copy
+// of the release brings the same token.
 type rest struct {
 	until time.Time
 	by    token.Token
 }
 
-// restOf returns the rest for a lease that began then.
+// restOf returns the rest for a lease that began at that time.
 func (env *Env) restOf(t token.Token, began time.Time) (r rest) {
 	if env.MinHold > 0 {
 		terms := t.Terms()
@@ -94,7 +94,7 @@ func (env *Env) restOf(t token.Token, began time.Time) (r rest) {
 	return r
 }
 
-// unlock is how far Unlock has come.
+// unlock is the state of Unlock.
 type unlock int
 
 const (
@@ -104,8 +104,8 @@ const (
 	gone          // Redis did not know the lease
 )
 
-// Begin begins the lease of a grant. The error is a Lost if it has ended already, or if it began with a handoff and too
-// little of it is left; or Closed. The caller calls Announce.
+// Begin begins the lease of a grant. The error is Closed, or a Lost if the lease has ended already or began with a
+// handoff and is about to end. The caller calls Announce.
 func Begin(env *Env, g Grant) (*Holding, error) {
 	now := env.Clock.Now()
 	h := &Holding{
@@ -123,14 +123,14 @@ func Begin(env *Env, g Grant) (*Holding, error) {
 	if h.term.deadline.Sub(now) < least {
 		return nil, errs.LostBy(errs.Expired)
 	}
-	if env.MinHold > g.Given { // else a crash would free the lock before that
+	if env.MinHold > g.Given { // a crash must not free the lock earlier
 		h.term.renewAt = now
 	}
 	h.life, h.cancel = context.WithCancelCause(context.Background())
 	h.entry = task.Lease{
 		Lock: env.Lock, Began: now, Token: g.Token.Text(), End: func() { h.end(task.Task{}, errs.Closed) },
 	}
-	h.mu.Lock() // the end of the client may find it as soon as it is kept
+	h.mu.Lock() // the end of the client may find the lease as soon as it is kept
 	defer h.mu.Unlock()
 	if err := env.Tasks.Keep(&h.entry); err != nil {
 		return nil, err
@@ -139,7 +139,7 @@ func Begin(env *Env, g Grant) (*Holding, error) {
 	return h, nil
 }
 
-// Announce starts reports of the end of the lease. If it has ended already, it is reported now.
+// Announce allows the end of the lease to be reported. If it has ended already, it is reported now.
 func (h *Holding) Announce() {
 	h.mu.Lock()
 	h.announced = true
@@ -184,7 +184,7 @@ func (h *Holding) Renew(ctx context.Context, t task.Task) error {
 	return err
 }
 
-// keep renews or ends the lease, if that is due. The timer calls it, again and again until the lease ends.
+// keep renews or ends the lease, if that is due. The timer calls it until the lease ends.
 func (h *Holding) keep() {
 	t, err := h.env.Tasks.Begin()
 	if err != nil {
@@ -199,7 +199,7 @@ func (h *Holding) keep() {
 	now := h.env.Clock.Now()
 	what, _ := h.term.due(now)
 	if what == renewal {
-		h.term = h.term.planned(now) // should the one that is sent now fail
+		h.term = h.term.planned(now) // in case this renewal fails
 	}
 	if what != expiry {
 		h.setTimerLocked(now)
@@ -207,7 +207,7 @@ func (h *Holding) keep() {
 	h.mu.Unlock()
 	switch what {
 	case renewal:
-		_ = h.renew(h.life, t) // the next one follows, or the deadline
+		_ = h.renew(h.life, t) // after an error, the next renewal or the deadline follows
 	case expiry:
 		h.expire()
 	case nothing:
@@ -237,7 +237,7 @@ func (h *Holding) renew(ctx context.Context, t task.Task) error {
 		h.end(t, err)
 	case err == nil:
 		h.note(renewed, true, nil)
-	case origin == call.Permanent: // it says nothing about the way to Redis
+	case origin == call.Permanent: // it is not a failure of the connection
 		h.note(renewed, false, nil)
 		if h.life.Err() == nil {
 			h.env.Log.Warn("a renewal failed; another follows until the lease ends",
@@ -255,8 +255,8 @@ func (h *Holding) renew(ctx context.Context, t task.Task) error {
 	return err
 }
 
-// note notes the outcome of a renewal: the lease is extended, or why not. renewed is what the lease would become: an
-// older renewal does not count when a later one has succeeded.
+// note records the outcome of a renewal. renewed is the extended term. An older renewal does not count when a later one
+// has succeeded.
 func (h *Holding) note(renewed term, extended bool, failure error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -280,7 +280,7 @@ func (h *Holding) expire() {
 	if what != expiry || h.life.Err() != nil {
 		return
 	}
-	t, err := h.env.Tasks.Begin() // so that Shutdown sees what follows the lease's end
+	t, err := h.env.Tasks.Begin() // so that Shutdown waits for the requests that follow the end
 	if err != nil {
 		h.end(t, errs.Closed)
 		return
@@ -295,8 +295,8 @@ func (h *Holding) expire() {
 	h.end(t, errs.LostBy(reason))
 }
 
-// end ends the lease for that reason, and reports whether it did: it may have ended before. After a loss, it sends what
-// is needed in the background. It announces the end. After Unlocked, the caller sends the release, and announces its
+// end ends the lease for that reason, and reports whether it did: it may have ended before. After a loss, it releases
+// the lock in the background. It announces the end. After Unlocked, the caller sends the release, and announces its
 // outcome.
 func (h *Holding) end(t task.Task, cause error) bool {
 	h.mu.Lock()
@@ -328,8 +328,7 @@ func (h *Holding) end(t task.Task, cause error) bool {
 	return true
 }
 
-// announceEnd logs a loss, and reports why the lease has ended: its cause, or if that is Unlocked, what Unlock has
-// returned.
+// announceEnd logs a loss, and reports the end of the lease with its cause, or after Unlocked with the error of Unlock.
 func (h *Holding) announceEnd(err error) {
 	held := h.env.Clock.Now().Sub(h.Began)
 	if errors.Is(err, errs.Lost) {

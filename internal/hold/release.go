@@ -16,8 +16,8 @@ import (
 // ending is the end of a lease in Redis.
 type ending struct {
 	token     token.Token
-	fence     uint64 // of the lease; 0: whatever the token has
-	ambiguous bool   // an acquire of the token may still arrive: Redis refuses it from then on
+	fence     uint64 // of the lease; 0: any fence of the token
+	ambiguous bool   // an acquire of the token may still arrive, so Redis must refuse it from then on
 	rest      rest
 }
 
@@ -33,11 +33,11 @@ func (env *Env) release(ctx context.Context, t task.Task, e ending) (h script.Ha
 	return h, err
 }
 
-// giveBack releases a lease that nobody uses, in the background, for as long as it may stand in Redis.
+// giveBack releases an unused lease, in the background, for as long as it may be in Redis.
 func (env *Env) giveBack(t task.Task, e ending) {
 	t.Go(func(t task.Task) {
 		within := e.token.TTL()
-		if e.fence == 0 && e.ambiguous { // a late request of the token may take the lock, or a lease over, unless it has left
+		if e.fence == 0 && e.ambiguous { // a late request of the token may take the lock, or take over a lease, unless it leaves
 			within += env.WaiterTTL + script.QueueKept
 		}
 		err := env.Calls.Finish(context.Background(), env.Lock, within, within, func(ctx context.Context) error {
@@ -50,15 +50,15 @@ func (env *Env) giveBack(t task.Task, e ending) {
 	})
 }
 
-// Abandon releases what a take-over by a token may have begun, which was sent then, in the background. Whoever had the
-// lease before has worked under the lock, so the minimum hold counts.
+// Abandon releases, in the background, the lease that a take-over by token by may have begun. sent is when the
+// take-over was sent. The former holder has worked under the lock, so the minimum hold counts.
 func (env *Env) Abandon(t task.Task, by token.Token, sent time.Time) {
 	env.giveBack(t, ending{token: by, ambiguous: true, rest: env.restOf(by, sent)})
 }
 
-// releaseLater releases a lease that has expired here, when its safety margin is over or ctx ends: until then its
-// holder may not have stopped. Without that, a renewal or an acquire that arrives late would keep the lock for nobody,
-// for a whole TTL.
+// releaseLater releases a lease that has expired here when its safety margin is over or ctx ends, because its holder
+// may not have stopped before. Without the release, a late renewal or acquire would keep the lock taken for a whole
+// TTL.
 func (h *Holding) releaseLater(ctx context.Context, t task.Task, margin time.Duration) {
 	t.Go(func(t task.Task) {
 		defer h.hurry()
@@ -90,7 +90,7 @@ func (h *Holding) Detach() error {
 	return nil
 }
 
-// Unlock ends the lease and releases the lock. Of ctx only the values count.
+// Unlock ends the lease and releases the lock. It uses only the values of ctx.
 func (h *Holding) Unlock(ctx context.Context) error {
 	t, closed := h.env.Tasks.Begin() // before the lease ends, so that Shutdown sees one or the other
 	if closed == nil {
@@ -114,8 +114,8 @@ func (h *Holding) Unlock(ctx context.Context) error {
 	return err
 }
 
-// release sends the release until Redis replies, or the lease would have ended. Then a task tries on in the background.
-// The end is not announced here: the callback may call Unlock.
+// release sends the release until Redis replies or the lease would have ended. Then a task retries in the background.
+// The end is not announced here, because the callback may call Unlock.
 func (h *Holding) release(ctx context.Context, t task.Task, closed error) error {
 	state := <-h.unlock // an earlier Unlock is bounded
 	defer func() { h.unlock <- state }()
@@ -160,19 +160,18 @@ func (h *Holding) release(ctx context.Context, t task.Task, closed error) error 
 }
 
 const (
-	// remembered is for how long a release is remembered: in a planned failover, clients use the old primary for up to 2.4
-	// s after the replica has become the new one.
+	// remembered is how long a release is remembered. In a planned failover, clients use the old primary for up to 2.4 s
+	// after the replica was promoted.
 	remembered = 3 * time.Second
-	// maxRemembered is how many are, and maxRepeats how often each is sent again.
+	// maxRemembered is how many are remembered, and maxRepeats how often each is sent again.
 	maxRemembered, maxRepeats = 1000, 3
-	// repeatDelay lets what has found the other server go first: a request, or the heartbeats when the subscription comes
-	// up again.
+	// repeatDelay lets the request that has found the other server go first, or the heartbeats after a new subscription.
 	repeatDelay = 10 * time.Millisecond
 )
 
-// Releases are the latest of a client. A failover may lose one, and then the lock waits for the end of a lease that
-// nobody uses. Only this client knows of that, so it sends them again, as leave with a tombstone. The token has ended,
-// so no grant of it is in use, whatever fence a new primary has given it.
+// Releases are the latest releases of a client. A failover may lose one, and then the lock stays taken until an unused
+// lease ends. Only this client knows that, so it sends them again, as leave with a tombstone. The token has ended, so
+// no grant of it is in use, whatever fence a new primary has given it.
 type Releases struct {
 	mu     sync.Mutex
 	latest []*released // guarded by mu: the oldest first
@@ -220,7 +219,7 @@ func (r *Releases) Repeat(t task.Task) {
 	})
 }
 
-// due returns what is to be sent again, the newest first: it is the likeliest to be lost.
+// due returns the releases to send again, the newest first, because it is the most likely to be lost.
 func (r *Releases) due() (due []*released) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

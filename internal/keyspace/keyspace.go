@@ -1,4 +1,4 @@
-// Package keyspace finds the keys of locks among others, for those who list locks.
+// Package keyspace finds the keys of locks among others, to list locks.
 package keyspace
 
 import (
@@ -18,10 +18,10 @@ type Key struct {
 	Type       string // that it has in Redis
 }
 
-// unescape undoes what is done to names in keys.
+// unescape reverses the escaping of names in keys.
 var unescape = strings.NewReplacer("%25", "%", "%7B", "{", "%7D", "}")
 
-// Parse reads the name of a key; false: it is not that of a lock.
+// Parse parses the name of a key. It returns false if the key is not that of a lock.
 func Parse(namespace, text string) (Key, bool) {
 	rest, ours := strings.CutPrefix(text, namespace+":{")
 	name, _, _ := strings.Cut(rest, "}:")
@@ -36,25 +36,24 @@ func Parse(namespace, text string) (Key, bool) {
 	return Key{}, false
 }
 
-// Shows reports whether there is such a key only while somebody holds the lock or waits for it, or while a semaphore is
-// resized.
+// Shows reports whether the key exists only while the lock is held or waited for, or while a semaphore is resized.
 func (k Key) Shows() bool {
 	return slices.Contains([]string{"lock", "queue", "permits"}, k.Part) || k.Part == "resized" && k.Kind != "rwmutex"
 }
 
-// Glob is a pattern of Redis that matches the text and nothing else.
+// Glob returns a pattern of Redis that matches only the text.
 func Glob(text string) string { return glob.Replace(text) }
 
 var glob = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
 
-// Pattern matches the keys that show that locks whose names begin with prefix are in use. Numbers outlive a lock, so
-// there may be many, and the server leaves them out; three letters of a key's end suffice for that.
+// Pattern matches the keys that exist while locks whose names begin with prefix are in use. It does not match numbers,
+// which outlive locks and may be many. Three letters at the end of a key suffice for that.
 func Pattern(namespace, prefix string) string {
 	start, _ := strings.CutSuffix(script.KeysOf("mutex", namespace, prefix).Part("queue"), "}:queue")
 	return Glob(start) + "*}:*" + ends
 }
 
-// Everywhere matches the keys that show that a lock of any namespace is in use.
+// Everywhere matches the keys that exist while a lock of any namespace is in use.
 const Everywhere = "*:{*}:*" + ends
 
 // ends matches the ends of lock, queue, permits and resized.

@@ -15,8 +15,8 @@ type RedisKey struct {
 // Keys are the keys of one lock, in the order of KEYS.
 type Keys []RedisKey
 
-// KeysOf returns the keys of the lock of that kind and name; of another kind than Of knows, none. All keys of a lock
-// have one hash tag, so that they are in one slot of a cluster.
+// KeysOf returns the keys of the lock of that kind and name, or none for an unknown kind. All keys of a lock have one
+// hash tag, so that they are in one slot of a cluster.
 func KeysOf(kind, namespace, name string) (all Keys) {
 	l, ok := Of(nil, kind, namespace, name)
 	if !ok {
@@ -37,7 +37,7 @@ func (k Keys) Part(part string) string {
 // derive it from a key and a token (queue.lua).
 func NotificationChannel(namespace, client string) string { return namespace + ":notify:" + client }
 
-// escape keeps braces out of the hash tag: no name can end the tag early, and no two names share a key.
+// escape keeps braces out of the hash tag, so that no name ends the tag early and no two names share a key.
 var escape = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")
 
 // keyNames returns the keys of the lock with that name, in the order of KEYS. The namespace has no braces, the name may

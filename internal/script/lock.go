@@ -1,6 +1,5 @@
-// Package script sends the scripts that are the lock: one typed method for each. It is the only place that knows the
-// order of KEYS and ARGV and the shape of a reply. Every method may be called twice for the same purpose: the second
-// call finds what the first has done.
+// Package script sends the scripts that are the lock: one typed method for each. Only this package knows the order of
+// KEYS and ARGV and the shape of a reply. Every method can be repeated: the second call finds what the first has done.
 //
 // It is internal to this module: use package fairlock. Everything here may change in any version.
 package script
@@ -36,14 +35,14 @@ func (l Lock) WithFenceTTL(d time.Duration) Lock {
 	return l
 }
 
-// ReadOnly returns the same lock for requests that only read, by a user who need not have the right to write.
+// ReadOnly returns the same lock for requests that only read, so that the user needs no right to write.
 func (l Lock) ReadOnly() Lock {
 	l.readOnly = true
 	return l
 }
 
-// Of returns the lock of that kind and name, "mutex", "semaphore", "keyed" or "rwmutex"; false: there is no such kind.
-// The token of a request says how many permits there are, and for which key it is.
+// Of returns the lock of that kind, "mutex", "semaphore", "keyed" or "rwmutex", and name, or false for another kind.
+// The number of permits and the key are in the token of a request.
 func Of(rdb Sender, kind, namespace, name string) (l Lock, ok bool) {
 	k, ok := kinds[kind]
 	if !ok {
@@ -59,7 +58,7 @@ func (l Lock) Key() string { return l.keys[0] }
 // none.
 type Ticket uint64
 
-// Request asks for the lock.
+// Request is an acquire request.
 type Request struct {
 	Token      token.Token   // it says how long the lease is, and how many permits are requested
 	WaiterTTL  time.Duration // how long the waiter keeps its ticket without a heartbeat
@@ -69,7 +68,7 @@ type Request struct {
 	Try        bool          // do not queue
 }
 
-// Outcome says what became of a Request.
+// Outcome is the outcome of a Request.
 type Outcome int
 
 // The outcomes.
@@ -81,17 +80,17 @@ const (
 	Resized // more permits are requested than a resize has set
 )
 
-// Why says what a request would have to wait for.
+// Why says why a request would wait.
 type Why string
 
 // The reasons.
 const (
-	WhyLock Why = "lock" // Busy: less is free than it asks for. Full: MaxWaiters
+	WhyLock Why = "lock" // Busy: too few permits are free. Full: MaxWaiters
 	WhyKey  Why = "key"  // Busy: its key is at its limit. Full: MaxLine
-	WhyTurn Why = "turn" // Busy: others come first
+	WhyTurn Why = "turn" // Busy: other waiters come first
 )
 
-// Reply answers a Request.
+// Reply is the reply to a Request.
 type Reply struct {
 	Outcome  Outcome
 	Why      Why    // Busy, Full
@@ -100,14 +99,14 @@ type Reply struct {
 	Position int    // Queued: in its line; 1 is the first. Full: how many wait, of the lock or of the key
 	Last     uint64 // Queued: the lock's last number; every grant after this reply has a higher fence
 	Permits  int    // Resized: the number that was set
-	Holder   string // Busy, Queued: the token of a holder; "" if nobody holds the lock
+	Holder   string // Busy, Queued: the token of a holder; "" if there is none
 	More     bool   // Granted, Busy: the script reached a bound before it had served the queue; see Admit
-	// Queued: after which another request can help; negative: only a notification can. Busy: the same, if nobody releases
+	// Queued: when another request can help; negative: only a notification can. Busy: the same, without releases
 	RetryAfter time.Duration
 	Ambiguous  bool // a copy of the request may still reach Redis; set whatever the error
 }
 
-// Acquire sends a Request. Sent again, it does the same.
+// Acquire sends a Request. It can be repeated.
 func (l Lock) Acquire(ctx context.Context, r Request) (Reply, error) {
 	waiterTTL := milliseconds(r.WaiterTTL)
 	if r.Try {
@@ -126,7 +125,7 @@ type Grant struct {
 	Given time.Duration // length of the lease
 
 	// What the token's client knows of it:
-	Sent      time.Time // when the request was sent after which Redis gave it: it can be trusted from then on
+	Sent      time.Time // when the request that led to it was sent; the lease is measured from then on
 	Handoff   bool      // by a release, without a further request of the waiter
 	Ambiguous bool      // an acquire of the token may still reach Redis
 }
@@ -140,8 +139,8 @@ type Handoff struct {
 	Next      uint64  // of ForceRelease: where the next call goes on; 0: there are no more holders
 }
 
-// Rest is what is left of a minimum hold when its lease is released: for so long the lock stays taken, by another
-// token. The zero Rest is none.
+// Rest is the remaining part of a minimum hold after a release. The lock stays taken for so long by another token. The
+// zero Rest is none.
 type Rest struct {
 	Left time.Duration // none if it is not above 0
 	By   token.Token   // of the same weight as the lease's token
@@ -149,13 +148,13 @@ type Rest struct {
 
 func (r Rest) milliseconds() int64 { return max(0, milliseconds(r.Left)) }
 
-// Release releases the lock, if the token holds it by the lease with that fence, and hands it to the next waiter, or
-// passes it to the token of the rest. Sent again with the same Rest, it finds what it has done.
+// Release releases the lock, if the token holds it by the lease with that fence. It hands the lock to the next waiter,
+// or passes it to the token of the rest. Repeated with the same Rest, it finds what it has done.
 func (l Lock) Release(ctx context.Context, t token.Token, fence uint64, rest Rest) (Handoff, error) {
 	return l.handoff(ctx, l.request("release", t.Text(), fence, rest.milliseconds(), rest.By.Text()), readHandoff)
 }
 
-// QueueKept is for how long beyond WaiterTTL Redis keeps a queue for which no client sends heartbeats.
+// QueueKept is how long beyond WaiterTTL Redis keeps a queue without heartbeats.
 const QueueKept = 11 * time.Minute
 
 // Leaving is a waiter that leaves the queue. With a Tombstone, Redis refuses the token from then on, for 11 minutes, so
@@ -163,11 +162,11 @@ const QueueKept = 11 * time.Minute
 type Leaving struct {
 	Token     token.Token
 	Tombstone bool
-	Urgent    bool // it holds the lock, for which others wait
+	Urgent    bool // it holds the lock, and others wait
 }
 
-// Leave removes waiters from the queue, at most MaxLeave, and ends the leases of those that hold the lock. With a rest,
-// it takes one.
+// Leave removes at most MaxLeave waiters from the queue, and ends the leases of those that hold the lock. With a rest,
+// it takes one waiter.
 func (l Lock) Leave(ctx context.Context, rest Rest, leaving ...Leaving) (Handoff, error) {
 	var refused, others []any
 	urgent := false
@@ -185,9 +184,9 @@ func (l Lock) Leave(ctx context.Context, rest Rest, leaving ...Leaving) (Handoff
 	return l.handoff(ctx, r, readHandoff)
 }
 
-// ForceRelease takes the lock from holders whose fence is not above seen, and hands it to the next waiter. The bound
-// keeps a request that is sent again, or arrives late, from taking the lock from a later holder. One call looks at some
-// of the holders: the first from 0, each other from the Next of the one before, until that is 0.
+// ForceRelease takes the lock from holders whose fence is not above seen, and hands it to the next waiter. Because of
+// seen, a repeated or late request cannot take the lock from a later holder. One call looks at some of the holders.
+// from is 0 in the first call, and then the Next of the previous one, until that is 0.
 func (l Lock) ForceRelease(ctx context.Context, seen, from uint64) (Handoff, error) {
 	return l.handoff(ctx, l.request("force_release", seen, from), readForced)
 }
@@ -199,36 +198,36 @@ func (l Lock) handoff(ctx context.Context, r dispatch.Request, read func(*reader
 	return h, err
 }
 
-// Renew has the lease with that fence last for ttl from now, but for no longer than its token says. It returns false if
-// there is no such lease.
+// Renew extends the lease with that fence to ttl from now, at most to the TTL of its token. It returns false if there
+// is no such lease.
 func (l Lock) Renew(ctx context.Context, t token.Token, ttl time.Duration, fence uint64) (bool, error) {
 	renewed, _, err := send(ctx, l, l.request("renew", t.Text(), milliseconds(ttl), fence), readRenewed)
 	return renewed, err
 }
 
-// Resume has another token hold the lock in place of this one, if this one holds it by the lease with that fence, for
-// ttl from now. It returns the fence of the new lease; 0: there is no such lease, or the other token has left. Sent
-// again, it finds what it has done. The other token has the same weight.
+// Resume passes the lease with that fence from this token to another one of the same weight, for ttl from now. It
+// returns the fence of the new lease, or 0 if there is no such lease or the other token has left. Repeated, it finds
+// what it has done.
 func (l Lock) Resume(ctx context.Context, t token.Token, fence uint64, ttl time.Duration,
 	by token.Token) (resumed uint64, ambiguous bool, err error) {
 	return send(ctx, l, l.request("resume", t.Text(), fence, milliseconds(ttl), by.Text()), readResumed)
 }
 
-// Resize sets the number of permits of a semaphore for all its users, whatever number their tokens say, until it is 0:
-// then it has again as many as they say. It grants the lock to waiters that can have it then, and drops those at the
-// head that want more than there are. Sent again, it does the same.
+// Resize sets the number of permits of a semaphore for all its users, whatever number their tokens say. With 0, the
+// numbers of the tokens count again. It grants the lock to waiters that now fit, and drops those at the head that want
+// more than there are. It can be repeated.
 func (l Lock) Resize(ctx context.Context, permits int) (Handoff, error) {
 	return l.handoff(ctx, l.request("resize", permits), readHandoff)
 }
 
-// MaxHeartbeat is how many waiters one heartbeat takes, and MaxLeave how many one Leave does. More would block Redis
-// for too long. Of 10,000 waiters, 50 of one mutex leave in 0.5 ms, and 50 of 50 keys in 2 ms.
+// MaxHeartbeat is how many waiters one heartbeat takes, and MaxLeave how many one Leave takes. More would block Redis
+// for too long. In a queue of 10,000, 50 waiters of a mutex leave in 0.5 ms, and 50 waiters of 50 keys in 2 ms.
 const (
 	MaxHeartbeat = 250
 	MaxLeave     = 50
 )
 
-// WaiterState is what a heartbeat finds a waiter to be.
+// WaiterState is the state of a waiter that a heartbeat finds.
 type WaiterState int
 
 // The states.
@@ -238,15 +237,15 @@ const (
 	Holding                        // it holds the lock
 )
 
-// HeartbeatReply answers a heartbeat.
+// HeartbeatReply is the reply to a heartbeat.
 type HeartbeatReply struct {
 	Last uint64 // the lock's last number; every grant after this reply has a higher fence
-	// after which another request can help, if one of the tokens is the head; negative: only a notification can
+	// when another request can help, if one of the tokens is the head; negative: only a notification can
 	RetryAfter time.Duration
 	States     []WaiterState // one for each token
 }
 
-// Heartbeat keeps the tickets of a client's waiters, at most MaxHeartbeat, and tells their states. The tokens are in
+// Heartbeat keeps the tickets of at most MaxHeartbeat waiters of a client, and returns their states. The tokens are in
 // the order of their tickets.
 func (l Lock) Heartbeat(ctx context.Context, waiterTTL time.Duration, tokens []token.Token) (HeartbeatReply, error) {
 	args := make([]any, 1, 1+len(tokens))
@@ -258,8 +257,8 @@ func (l Lock) Heartbeat(ctx context.Context, waiterTTL time.Duration, tokens []t
 	return reply, err
 }
 
-// Admit grants the lock to waiters that can have it. It reports whether the script reached a bound before it had served
-// the queue: then call it again.
+// Admit grants the lock to waiters that fit. It reports whether the script stopped at a bound before it had served the
+// queue. Call it again then.
 func (l Lock) Admit(ctx context.Context) (more bool, err error) {
 	reply, err := l.Heartbeat(ctx, 0, nil)
 	return err == nil && reply.RetryAfter == 0, err
@@ -268,50 +267,49 @@ func (l Lock) Admit(ctx context.Context) (more bool, err error) {
 // Snapshot is a lock at one moment.
 type Snapshot struct {
 	Now     time.Time // by the server's clock
-	Fence   uint64    // the last number, no lower than any fence; 0 if none is known
+	Fence   uint64    // the highest fence so far; 0 if it is unknown
 	Used    int       // the weights of all holders; of a mutex 0 or 1
 	Resized int       // the number of permits that a resize has set; 0: none has
 	Holders []Holder  // some of them
 	Waiting int       // number of all waiters
 	Alive   int       // number of those that have not expired
 	Waiters []Waiter  // the first of them, by their tickets
-	// some of those for which somebody waits, in the order in which they are next, those at their limits last
+	// some of those that have waiters, in the order of their turns, those at their limits last
 	Keys []Key
 }
 
-// Key is a key of a keyed semaphore for which somebody waits.
+// Key is a key of a keyed semaphore that has waiters.
 type Key struct {
-	Key     string // as its callers have chosen it
+	Key     string // not encoded
 	Held    int    // permits
 	Waiting int
-	Limit   int    // of the first of its line; 0: none
-	Share   int    // of the first of its line
-	Ticket  Ticket // of the first of its line: µs of server time at which it came
-	AtLimit bool   // the first of its line waits for holders of its own key
+	Limit   int    // of its first waiter; 0: none
+	Share   int    // of its first waiter
+	Ticket  Ticket // of its first waiter
+	AtLimit bool   // its first waiter waits for holders of its own key
 }
 
-// Holder holds a lock. Token is the text in Redis; it does not parse as a token if the key was written by something
-// else.
+// Holder holds a lock. Token is the text in Redis. It does not parse as a token if another program has written the key.
 type Holder struct {
 	Token string
 	Fence uint64
-	Left  time.Duration // of its lease; negative: it has no end
+	Left  time.Duration // until its lease ends; negative: it does not end
 }
 
 // Waiter is queued for a lock.
 type Waiter struct {
 	Token   string
 	Ticket  Ticket
-	Expires time.Time // when it expires without a heartbeat, at the earliest, by the server's clock
+	Expires time.Time // the earliest time at which it expires without a heartbeat, by the server's clock
 }
 
-// Inspect reads the lock, at most so many of its holders, and at most so many of its waiters.
+// Inspect reads the lock, with at most the given numbers of holders and waiters.
 func (l Lock) Inspect(ctx context.Context, holders, waiters int) (Snapshot, error) {
 	snapshot, _, err := send(ctx, l, l.request("inspect", holders, waiters), readSnapshot)
 	return snapshot, err
 }
 
-// request returns the request of a verb. Its first argument counts how often it is sent.
+// request returns the request of a verb. Its first argument counts how often it is written.
 func (l Lock) request(verb string, args ...any) dispatch.Request {
 	s, v := l.kind.built[verb](), verbs[verb]
 	fenceTTL := dispatch.Count(strconv.FormatInt(milliseconds(l.fenceTTL), 10))
@@ -321,7 +319,7 @@ func (l Lock) request(verb string, args ...any) dispatch.Request {
 	}
 }
 
-// milliseconds rounds up: no duration becomes shorter on the wire, or 0.
+// milliseconds rounds up, so that no duration becomes shorter or 0.
 func milliseconds(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }

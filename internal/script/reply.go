@@ -19,14 +19,14 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// send sends a request and reads its reply. It is ambiguous if a copy of it may still reach Redis, or have done so,
-// whatever the error.
+// send sends a request and reads its reply. The request is ambiguous if a copy of it may still reach Redis or has done
+// so, whatever the error.
 func send[T any](
 	ctx context.Context, l Lock, r dispatch.Request, read func(*reader) T,
 ) (v T, ambiguous bool, err error) {
 	reply, err := l.rdb.Send(ctx, r)
 	ambiguous = r.Args[0].(*dispatch.Counted).Ambiguous(err)
-	if err != nil && err != redis.Nil { //nolint:errorlint // a nil is a reply; one that is wrapped is not from a script
+	if err != nil && err != redis.Nil { //nolint:errorlint // a nil is a reply; a wrapped one is not from a script
 		return v, ambiguous, l.explain(call.WithOrigin(err))
 	}
 	switch reply := reply.(type) {
@@ -62,7 +62,7 @@ func fieldsOf(text string) []any {
 	fields := make([]any, len(words))
 	for i, word := range words {
 		fields[i] = word
-		if word[0] > '9' { // no number; ParseInt would allocate an error
+		if word[0] > '9' { // not a number; ParseInt would allocate an error
 			continue
 		}
 		if n, err := strconv.ParseInt(word, 10, 64); err == nil {
@@ -99,7 +99,7 @@ func (r *reader) optional() string {
 	return r.text()
 }
 
-// count reads a number of things, which is no less than least.
+// count reads a number that is at least least.
 func (r *reader) count(least int) int {
 	n := next[int64](r)
 	if r.err == nil && (n < int64(least) || int64(int(n)) != n) {
@@ -108,7 +108,7 @@ func (r *reader) count(least int) int {
 	return int(n)
 }
 
-// why reads what a request would have to wait for.
+// why reads a Why.
 func (r *reader) why() Why {
 	why := Why(r.text())
 	if why != WhyLock && why != WhyKey && why != WhyTurn {
@@ -117,7 +117,7 @@ func (r *reader) why() Why {
 	return why
 }
 
-// key reads a key as it stands in a token.
+// key reads a key as it is encoded in a token.
 func (r *reader) key() string {
 	key, err := url.PathUnescape(r.text())
 	if r.err == nil {
@@ -126,7 +126,7 @@ func (r *reader) key() string {
 	return key
 }
 
-// more reads the state of a queue.
+// more reads whether the script has stopped at a bound.
 func (r *reader) more() bool { return r.text() == "more" }
 
 // number reads a fence, a ticket or a time. Lua's numbers are exact below 2^53.
@@ -325,18 +325,18 @@ func ParseNotification(message string) (Grant, error) {
 	})
 }
 
-// ErrReply is wrapped by the error for a reply that no script of ours gives.
+// ErrReply is wrapped by the error for a reply that is not one of our scripts'.
 var ErrReply = errors.New("unexpected reply")
 
-// Aborted reports whether a script that requests a lock raised the error, and may have written something before, which
-// stays: the lock may be granted, or the waiter queued. An error that passes was raised by the first write. A foreign
-// key and a bad number are found before that.
+// Aborted reports whether err was raised in the middle of a script that requests a lock. What it has written stays, so
+// the lock may be granted or the waiter queued. An error that passes was raised by the first write. A foreign key and a
+// bad number are found before that.
 func Aborted(err error) bool {
 	meaning, inScript := call.MeaningOf(err)
 	return inScript && meaning != call.Temporary && meaning != call.ForeignKey && meaning != call.BadNumber
 }
 
-// explain adds the lock's keys to an error of the server that is about them.
+// explain adds the lock's keys to a server's error about them.
 func (l Lock) explain(err error) error {
 	keys := strings.TrimSuffix(l.keys[0], l.kind.keys[0].name) + "*"
 	switch meaning, _ := call.MeaningOf(err); meaning {
@@ -353,5 +353,5 @@ func (l Lock) explain(err error) error {
 	return err
 }
 
-// otherLayout finds the layout in the error of a script that does not know it.
+// otherLayout finds the layout in a script's error about an unknown layout.
 var otherLayout = regexp.MustCompile(`the number has layout (\d+)`)

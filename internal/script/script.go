@@ -15,20 +15,20 @@ import (
 	"github.com/fairlock/fairlock-go/lua"
 )
 
-// script is a script, and the keys that it needs.
+// script is a script with its range of keys.
 type script struct {
 	dispatch.Script
 
 	from, to int // of the lock's keys
 }
 
-// kind is a kind of lock. Its store says who holds the lock, its line who is next.
+// kind is a kind of lock. Its store has the holders, its line says which waiter is next.
 type kind struct {
 	keys  []key    // in the order of KEYS: the number, those of the store, the queue and others of waiters, the tombstones
 	early string   // how the names of the parts for an idle lock begin
-	first []string // files that are before these parts
+	first []string // files before these parts
 	store []string // files of the line and of the store, as one needs the other
-	infix string   // what its keys have in their names before these ends
+	infix string   // in the names of its keys, before their ends
 	size  bool     // whether it can be resized
 	built map[string]func() script
 }
@@ -85,8 +85,8 @@ func init() {
 	}
 }
 
-// The keys that verbs declare. A script runs only if all its keys are on one node, so a verb that is to work while a
-// cluster moves them declares but those that exist.
+// The keys that verbs declare. A script runs only if all its keys are on one node. So a verb that must work while a
+// cluster moves keys declares only those that exist.
 const (
 	allKeys       = iota
 	lockAndQueue  // those that exist while somebody holds and somebody waits
@@ -116,13 +116,13 @@ type verb struct {
 	early     bool // whether there is a part for an idle lock
 	ofPermits bool // a mutex does not have it
 
-	// An urgent request does not wait behind the others of its client: if it is late, a lease or a ticket is lost, or
-	// others wait. A repeatable one is sent again on another connection when it has had no reply for a second.
+	// An urgent request does not wait behind the others of its client. If it were late, a lease or ticket could be lost,
+	// or others would wait. A repeatable one is sent again on another connection after a second without a reply.
 	urgent, repeatable bool
 }
 
-// To add a verb, these files are enough. What else is tested of every verb is derived from the row in verbs_test.go.
-// This shows all that belongs to a short verb: git grep -i -A14 'force.\?release' lua internal/tools/rules lab
+// To add a verb, change these files. Further tests of every verb are derived from the row in verbs_test.go. This shows
+// all parts of a short verb: git grep -i -A14 'force.\?release' lua internal/tools/rules lab
 //  1. a row here, and scripts/<verb>.lua. Its header names ARGV and the replies, and its first line binds the arguments
 //     by these names, as they come. It may call the functions of facts.lua, number.lua and queue.lua, and those that
 //     the headers of mutex/store.lua and fifo/line.lua list for all kinds of locks
@@ -134,13 +134,13 @@ type verb struct {
 //     bounds, in testdata/scenarios, in the words that machine_test.go explains
 //  5. a mutant of each rule that is the first for a promise about safety (lab/mutants/mutants.txt)
 //  6. if waiters or leases send it, Requests in internal/wait/waiters.go, or Redis in internal/hold/holding.go, and the
-//     fakes there. If users get it, a method in fairlock/lock.go, one of each kind that has it (mutex.go, semaphore.go,
-//     rwmutex.go; in lock.go for all of them), its test in fairlock_test.go, and a line in the CHANGELOG. If
-//     operators get it, a method of Client in admin, and its test there
-//  7. who sends it, in senders in internal/tools/doctor/rights_test.go. Then a test says which rights are missing
+//     fakes there. If users get it, a method in fairlock/lock.go, and methods of the kinds that have it (mutex.go,
+//     semaphore.go, rwmutex.go). A test goes into fairlock_test.go, and a line into the CHANGELOG. If operators get it,
+//     a method of Client in admin, and its test there
+//  7. its sender, in senders in internal/tools/doctor/rights_test.go. Then a test says which rights are missing
 //
-// A command that no script used before goes into the ACL lines in docs/operating.md, and into those of fairlock doctor:
-// tests compare them with the scripts.
+// A command that no script used before goes into the ACL lines of docs/operating.md and of fairlock doctor. Tests
+// compare them with the scripts.
 var verbs = map[string]verb{
 	"acquire":       {file: "acquire", keys: allKeys, early: true, repeatable: true},
 	"release":       {file: "release", keys: lockAndQueue, early: true, urgent: true, repeatable: true},
@@ -153,8 +153,8 @@ var verbs = map[string]verb{
 	"resize":        {file: "permits/resize", keys: andSize, ofPermits: true},
 }
 
-// build builds the script of a verb. An idle lock is acquired and released in a part of its own, before all other
-// functions are built: that repeats a part of the rules, and costs half as much.
+// build builds the script of a verb. An early part acquires and releases an idle lock, before all other functions are
+// defined. That repeats some of the rules, and costs half as much.
 func (k kind) build(name string, v verb) script {
 	from, to := k.span(v.keys)
 	parts := append([]string{"facts"}, k.first...)
@@ -171,9 +171,9 @@ func (k kind) build(name string, v verb) script {
 	return script{dispatch.NewScript(text), from, to}
 }
 
-// withoutUnused leaves out functions that a verb does not use: Redis builds every function anew in every call. It goes
-// from the end to the beginning, since a function is defined before its use. A top-level function begins and ends at
-// the margin.
+// withoutUnused removes functions that a verb does not use, because Redis creates every function anew in every call. It
+// goes from the end to the beginning, since a function is defined before its use. A top-level function begins and ends
+// at the margin.
 func withoutUnused(text string) string {
 	lines := slices.Collect(strings.Lines(text))
 	kept, function := make([]string, 0, len(lines)), []string(nil)
@@ -194,7 +194,7 @@ func withoutUnused(text string) string {
 		case begins && words[name]:
 			keep(append(function, line)...)
 			function = nil
-			delete(words, name) // above, it is another function of that name
+			delete(words, name) // an earlier function of that name is another one
 		case begins:
 			function = nil
 		case line == "end\n" || len(function) > 0 && line[0] == ' ':
@@ -208,7 +208,7 @@ func withoutUnused(text string) string {
 	return strings.Join(kept, "")
 }
 
-// join joins files without their comments: Redis keeps the text, and it is sent whenever Redis has forgotten it.
+// join joins files without their comments, because Redis keeps the text, and clients send it after a restart.
 func join(names ...string) string {
 	var b strings.Builder
 	for _, name := range names {
@@ -225,15 +225,15 @@ func join(names ...string) string {
 func file(name string) string {
 	text, err := lua.Files.ReadFile(path.Join("scripts", name+".lua"))
 	if err != nil {
-		panic(err) // not in this source tree
+		panic(err) // the files are embedded
 	}
 	return string(text)
 }
 
-// Source is the text of a script, and its verb; "" of Ping.
+// Source is the text of a script, and its verb, "" for Ping.
 type Source struct{ Verb, Text string }
 
-// Sources returns all scripts by their hashes: for those who read commands, such as a hook or a slow log.
+// Sources returns all scripts by their hashes, for a reader of commands such as a hook or a slow log.
 var Sources = sync.OnceValue(func() map[string]Source {
 	all := map[string]Source{pingScript.Hash: {"", pingScript.Text}}
 	for _, k := range kinds {
@@ -247,11 +247,11 @@ var Sources = sync.OnceValue(func() map[string]Source {
 
 var pingScript = dispatch.NewScript(join("ping"))
 
-// Ping runs a script that does what a lock needs with a key of the namespace that does not exist, on the node of a
-// cluster that has its slot. An error means that the server cannot change locks now, or that the user lacks rights. It
-// names the command that was refused.
+// Ping runs a script that does what a lock needs, with an absent key of the namespace. On a cluster it runs on the node
+// of that key's slot. An error means that the server cannot change locks now, or that the user lacks rights. It names
+// the command that was refused.
 func Ping(ctx context.Context, rdb Sender, namespace string) error {
-	key := namespace + ":{ping}:absent" // no key of a lock has that end
+	key := namespace + ":{ping}:absent" // no key of a lock ends so
 	_, err := rdb.Send(ctx, dispatch.Request{Script: pingScript, Keys: []string{key}})
 	if err == nil {
 		return nil

@@ -1,5 +1,5 @@
-// Package task knows what a client does at a moment, and when all of it has ended: operations, calls of timers,
-// goroutines and leases. Outside of package dispatch, no part of the library starts a goroutine but through a Task.
+// Package task keeps track of a client's operations, calls of timers, goroutines and leases, and of when they have all
+// ended. Outside of package dispatch, the library starts goroutines only through a Task.
 package task
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/fairlock/fairlock-go/internal/errs"
 )
 
-// Group is the work of one client. It is safe for concurrent use. It calls no function that it was given while it holds
-// mu.
+// Group is the work of one client. It is safe for concurrent use. It does not call its callers' functions while mu is
+// held.
 type Group struct {
 	life    context.Context // ends when End is called
 	end     context.CancelCauseFunc
@@ -26,8 +26,8 @@ type Group struct {
 	tasks sync.WaitGroup // grows under mu, or from inside a task
 
 	mu     sync.Mutex
-	closed bool                // guarded by mu: no task begins any more
-	busy   int                 // guarded by mu: number of leases, and of tasks but for those that stay
+	closed bool                // guarded by mu: no further task begins
+	busy   int                 // guarded by mu: number of leases and tasks, except those that Stay has begun
 	leases map[*Lease]struct{} // guarded by mu
 }
 
@@ -48,8 +48,8 @@ func (g *Group) Open() context.Context { return g.open }
 // Task is work that Close waits for: an operation, the call of a timer, a goroutine.
 type Task struct{ group *Group }
 
-// Begin begins a task, unless the group is closed: then the error is Closed. The caller calls End, and does not use the
-// task after that.
+// Begin begins a task. If the group is closed, the error is Closed. The caller calls End, and does not use the task
+// after that.
 func (g *Group) Begin() (Task, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -82,16 +82,16 @@ func (t Task) Go(f func(Task)) {
 // Stay is Go for an f that returns only when the group is closed. Shutdown does not wait for it.
 func (t Task) Stay(f func(Task)) { t.group.tasks.Go(func() { f(t) }) }
 
-// Lease is what a group knows of a lease.
+// Lease is a group's entry of a lease.
 type Lease struct {
 	Lock  string    // the name of its lock
-	Began time.Time // leases that are ended together are ended in the order in which they began
-	Token string    // and those that began at once in the order of their tokens
+	Began time.Time // End ends leases in the order in which they began
+	Token string    // and those that began at the same time in the order of their tokens
 	End   func()    // ends the lease because the group is closed; called once, unless the lease is dropped before
 }
 
-// Keep registers a lease, unless the group is closed: then the error is Closed. It is one step with that look, so End
-// misses none. The group is not drained before the lease is dropped.
+// Keep registers a lease. If the group is closed, the error is Closed. Check and registration are atomic, so End misses
+// no lease. The group is not drained before the lease is dropped.
 func (g *Group) Keep(l *Lease) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -103,7 +103,7 @@ func (g *Group) Keep(l *Lease) error {
 	return nil
 }
 
-// Drop ends what Keep began. A further call has no effect.
+// Drop removes a lease. A further call has no effect.
 func (g *Group) Drop(l *Lease) {
 	g.mu.Lock()
 	_, kept := g.leases[l]
@@ -119,7 +119,7 @@ func (g *Group) Held() (n int, name string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for l := range g.leases {
-		if n++; n == 1 || l.Lock < name { // not any one: a simulation repeats
+		if n++; n == 1 || l.Lock < name { // always the same one, so that a simulation repeats
 			name = l.Lock
 		}
 	}
@@ -136,31 +136,31 @@ func Joined(parent, other context.Context) (ctx context.Context, cancel func()) 
 	}
 }
 
-// release ends what has raised busy.
+// release decrements busy.
 func (g *Group) release() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.busy--
-	g.settle()
+	g.settleLocked()
 }
 
-// settle closes the group for further tasks once Shutdown has been called, no lease is left, and no task is under way
-// that could begin one. The caller holds mu.
-func (g *Group) settle() {
+// settleLocked closes the group for further tasks after Shutdown, when no leases and no tasks that could begin one are
+// left.
+func (g *Group) settleLocked() {
 	if g.busy == 0 && !g.closed && g.open.Err() != nil {
 		g.closed = true
 		close(g.drained)
 	}
 }
 
-// Shutdown ends Open. It calls closeAll, which calls Close, when no lease is left and no task is under way; or when ctx
-// ends, and then the error says how many leases are held. If ctx ends while closeAll is under way, that goes on in a
-// goroutine. Its caller has to call Close to wait for it. If Close is called meanwhile, the error is Closed. Further
-// calls wait for the same end.
+// Shutdown ends Open. It calls closeAll, which calls Close, when no leases and tasks are left, or when ctx ends. In the
+// second case the error says how many leases are held. If ctx ends while closeAll is under way, that goes on in a
+// goroutine. Call Close to wait for it. If Close is called meanwhile, the error is Closed. Further calls wait for the
+// same end.
 func (g *Group) Shutdown(ctx context.Context, closeAll func()) error {
 	g.refuse(errs.StoppedBy(errs.Closed))
 	g.mu.Lock()
-	g.settle()
+	g.settleLocked()
 	g.mu.Unlock()
 	var result error
 	select {
@@ -176,7 +176,7 @@ func (g *Group) Shutdown(ctx context.Context, closeAll func()) error {
 		g.End()
 	}
 	closed := make(chan struct{})
-	go func() { // no task, which Close would wait for
+	go func() { // not a task, because Close would wait for it
 		defer close(closed)
 		closeAll()
 	}()
@@ -202,7 +202,7 @@ func (g *Group) unfinished(err error) error {
 	}
 }
 
-// End ends the leases, lets no further task begin, and stops those under way.
+// End ends the leases, prevents further tasks, and stops those under way.
 func (g *Group) End() {
 	g.mu.Lock()
 	g.closed = true
@@ -220,7 +220,7 @@ func (g *Group) End() {
 	}
 }
 
-// Close is End, and waits for the tasks under way.
+// Close calls End and waits for the tasks under way.
 func (g *Group) Close() {
 	g.End()
 	g.tasks.Wait()

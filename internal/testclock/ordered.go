@@ -1,4 +1,4 @@
-// Package testclock has the clock of tests that have to repeat. The fake clock is in package clock.
+// Package testclock has a clock for tests whose runs must repeat. The fake clock is in package clock.
 package testclock
 
 import (
@@ -10,9 +10,9 @@ import (
 	"github.com/fairlock/fairlock-go/internal/clock"
 )
 
-// Ordered is the clock of a testing/synctest bubble in which a run has to repeat. Of the timers that are due at one
-// instant, it calls the one first that was set first, and each other one when everything in the bubble waits again.
-// Package time calls them in an order that it draws anew in each run. The zero value is ready to use.
+// Ordered is the clock of a testing/synctest bubble whose runs must repeat. It calls the timers that are due at one
+// instant in the order in which they were set. It calls each one when all other goroutines of the bubble wait. Package
+// time draws a new order in each run. The zero value is ready to use.
 type Ordered struct {
 	clock.System
 
@@ -29,23 +29,23 @@ type orderedTimer struct {
 	call   func()
 }
 
-// AfterFunc has f called, in a goroutine of its own, once d has passed.
+// AfterFunc calls f in a goroutine of its own once d has passed.
 func (c *Ordered) AfterFunc(d time.Duration, f func()) clock.Timer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.set++
 	t := &orderedTimer{clock: c, at: c.Now().Add(max(d, 0)), number: c.set, call: f}
-	i, _ := t.find()
+	i, _ := t.findLocked()
 	c.timers = slices.Insert(c.timers, i, t)
 	if i == 0 {
-		c.setAlarm()
+		c.setAlarmLocked()
 	}
 	return t
 }
 
-// setAlarm has next called when the first timer is due. If it is due now, that is when everything in the bubble waits.
-// The caller holds mu.
-func (c *Ordered) setAlarm() {
+// setAlarmLocked schedules a call of next when the first timer is due. If it is due now, next is called when everything
+// in the bubble waits.
+func (c *Ordered) setAlarmLocked() {
 	if len(c.timers) == 0 {
 		c.alarm.Stop()
 		return
@@ -69,28 +69,28 @@ func (c *Ordered) next() {
 	}
 	t := c.timers[0]
 	c.timers = slices.Delete(c.timers, 0, 1)
-	c.setAlarm()
+	c.setAlarmLocked()
 	c.mu.Unlock()
 	t.call()
 }
 
-// find returns where t is among the timers, or has to be. The caller holds mu.
-func (t *orderedTimer) find() (i int, pending bool) {
+// findLocked returns the index at which t is among the timers or must be inserted.
+func (t *orderedTimer) findLocked() (i int, pending bool) {
 	return slices.BinarySearchFunc(t.clock.timers, t, func(a, b *orderedTimer) int {
 		return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.number, b.number))
 	})
 }
 
-// Stop is Timer's.
+// Stop implements clock.Timer.
 func (t *orderedTimer) Stop() bool {
 	c := t.clock
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	i, pending := t.find()
+	i, pending := t.findLocked()
 	if pending {
 		c.timers = slices.Delete(c.timers, i, i+1)
 		if i == 0 {
-			c.setAlarm()
+			c.setAlarmLocked()
 		}
 	}
 	return pending

@@ -1,16 +1,16 @@
-// Package tokens writes and reads the texts of tokens. Package token has what users see of them.
+// Package tokens writes and reads the texts of tokens. Package token is the part that users see.
 //
 // The text of a token is
 //
 //	<client>:<layout>.<facts><TTL><flags><random>
 //
-// the client's id; the layout of what stands in Redis, 2; the length of the lease in ms, 7 digits of base 36; the
-// flags, one such digit; and 128 random bits in base64url, 22 characters. The facts of a semaphore or a read-write lock
-// are the number of permits that it asks for, and the number that there are for it, 6 digits of base 36 each; those of
-// a mutex are none. Those of a keyed semaphore begin with the key, its limit (0 is none), 6 digits, and its share, 2
-// digits. Those of a leader are its address. Bytes of the key or the address that are not printable ASCII, spaces,
-// colons and percent signs are percent-encoded. Each fact has its place from the end, so that scripts find it
-// (facts.lua). What follows the last colon begins with the layout in every version.
+// The layout is that of the keys in Redis, 2. The TTL is in ms, 7 digits of base 36. The flags are one such digit. The
+// random part is 128 bits in base64url, 22 characters. A mutex has no facts. Those of a semaphore or a read-write lock
+// are the weight of the request and the number of permits, 6 digits of base 36 each. For a keyed semaphore, the key,
+// its limit (0 is none), 6 digits, and its share, 2 digits, come before them. For a leader, the facts are its address.
+// Bytes of the key or the address that are not printable ASCII, spaces, colons and percent signs are percent-encoded.
+// Each fact has a fixed position from the end, so that scripts find it (facts.lua). In every version, the text after
+// the last colon begins with the layout.
 package tokens
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/fairlock/fairlock-go/internal/bounds"
 )
 
-// Layout is what this version writes to Redis and understands there.
+// Layout is the layout of keys and tokens that this version writes and reads.
 const Layout = "2"
 
 // ErrMalformed is token.ErrMalformed.
@@ -44,14 +44,14 @@ const (
 	shareLen   = 2
 	ttlLen     = 7
 	flagsLen   = 1
-	RandomLen  = 22 // of it, the first 4 are printed
+	RandomLen  = 22 // the first 4 characters are printed
 )
 
-// Terms are what a token says besides its client.
+// Terms are the contents of a token besides its client.
 type Terms struct {
 	TTL     time.Duration // of the lease, without a renewal; New rounds it up to milliseconds
-	Weight  int           // permits that it asks for, at most Permits
-	Permits int           // that there are for it, unless the semaphore was resized; 0: it is a mutex's, and Weight is 1
+	Weight  int           // permits that are requested, at most Permits
+	Permits int           // number of permits of the lock, unless it was resized; 0: a mutex, whose Weight is 1
 	Flags   Flags
 
 	// Of a keyed semaphore. Others have zero values.
@@ -62,19 +62,18 @@ type Terms struct {
 	Address string // of a leader, not encoded; others have none
 }
 
-// WriterWeight is how many permits a read-write lock has, as the token of each request says. A writer needs all of
-// them, a reader one.
+// WriterWeight is the number of permits of a read-write lock. A writer needs all of them, a reader one.
 const WriterWeight = bounds.MaxPermits
 
-// Flags say what other clients should know of a lease. Redis does not read them.
+// Flags tell other clients about a lease. Redis does not read them.
 type Flags int
 
 // The flags.
 const (
-	Released Flags = 1 << iota // the lock stays taken for the rest of a minimum hold, by nobody
-	// MinHold: the minimum hold is above the TTL of renewals, so the token's TTL is not what a renewal asks for
+	Released Flags = 1 << iota // its holder has unlocked; the lock stays taken for the rest of the minimum hold
+	// MinHold: the minimum hold is above the TTL of renewals, so the token's TTL is not that of renewals
 	MinHold
-	// Leader: its holder is a leader, of package leader; the token is a mutex's, which begins with the address
+	// Leader: its holder is a leader (package leader); the token is a mutex's whose facts are the address
 	Leader
 )
 
@@ -119,7 +118,7 @@ func Parse(text string) (t Terms, otherLayout string, _ error) {
 var errForm = fmt.Errorf("%w: want facts, TTL, flags and random part, as layout %s has them, after the client id",
 	ErrMalformed, Layout)
 
-// facts writes the terms as they stand in a token.
+// facts returns the facts of a token.
 func (t Terms) facts() []byte {
 	var b []byte
 	switch {
@@ -135,7 +134,7 @@ func (t Terms) facts() []byte {
 	return digits(digits(b, ttlLen, ms), flagsLen, t.Flags)
 }
 
-// read reads the terms from the end of what facts has written. Of any other text, facts writes something else.
+// read reads the terms from the end of a text of facts. For any other text, facts of the result differs from it.
 func read(facts string) (t Terms) {
 	number := func(length int) int64 {
 		begin := max(len(facts)-length, 0)
@@ -157,7 +156,7 @@ func read(facts string) (t Terms) {
 	return t
 }
 
-// valid reports whether the terms are within bounds. A request for more than there is would block the queue.
+// valid reports whether the terms are within bounds. A request for more permits than there are would block the queue.
 func (t Terms) valid() bool {
 	mutex := t.Permits == 0 && t.Weight == 1 && !t.keyed()
 	permits := 1 <= t.Weight && t.Weight <= t.Permits && t.Permits <= bounds.MaxPermits
@@ -169,7 +168,7 @@ func (t Terms) valid() bool {
 
 func (t Terms) keyed() bool { return t.Key != "" || t.KeyLimit != 0 || t.Share != 0 }
 
-// digits appends a number in base 36. One that does not fit is written so that Parse refuses it.
+// digits appends a number in base 36. If it does not fit, Parse refuses the result.
 func digits[T ~int | ~int64](b []byte, length int, n T) []byte {
 	text := strconv.FormatInt(int64(n), 36)
 	if len(text) > length {
@@ -179,7 +178,7 @@ func digits[T ~int | ~int64](b []byte, length int, n T) []byte {
 	return append(append(b, zeros[:length-len(text)]...), text...)
 }
 
-// encode appends a key or an address so that a token has no space or colon but its own.
+// encode appends a key or an address without spaces and colons.
 func encode(b []byte, key string) []byte {
 	for i := range len(key) {
 		if c := key[i]; odd(rune(c)) || c == ':' || c == '%' {

@@ -28,7 +28,7 @@ type queue struct {
 	minTTL  time.Duration             // guarded by mu: the smallest of those that were queued at the last tick, or since
 	timer   clock.Timer               // guarded by mu: calls tick at next; nil while nobody is queued
 	next    time.Time                 // guarded by mu
-	leaving []leaving                 // guarded by mu: not yet sent
+	leaving []leaving                 // guarded by mu: to be sent
 	sends   bool                      // guarded by mu: a task sends leaving
 
 	served  time.Time // guarded by mu: when the latest reply to an acquire or a heartbeat came; zero: none has
@@ -38,20 +38,20 @@ type queue struct {
 // leaving is a waiter that leaves.
 type leaving struct {
 	script.Leaving
-	until time.Time // from then on it can neither stand in the queue nor hold the lock
+	until time.Time // from then on it cannot be in the queue or hold the lock
 }
 
 // maxLeaving is how many waiters of a lock may wait to be removed, while Redis refuses that or is away.
 const maxLeaving = 10_000
 
-// enter has the queue kept. The caller is one of its users, and calls exit.
+// enter adds a user. The queue stays registered until its last user calls exit.
 func (q *queue) enter() {
 	q.all.mu.Lock()
 	defer q.all.mu.Unlock()
 	q.users++
 }
 
-// exit ends what so many calls of enter or Join have begun.
+// exit removes n users, which enter or Join have added.
 func (q *queue) exit(n int) {
 	q.all.mu.Lock()
 	defer q.all.mu.Unlock()
@@ -60,21 +60,20 @@ func (q *queue) exit(n int) {
 	}
 }
 
-// add has heartbeats keep the ticket of a waiter, which a request that was sent then, while that subscription was up,
-// has found queued. A timer that is running is kept, unless the waiter's TTL is so short that it needs an earlier
-// heartbeat.
+// add starts heartbeats for w. sent is when the request that queued w was sent; subscription is the one that was up at
+// that time. A running timer is kept, unless the waiter's TTL is so short that it needs an earlier heartbeat.
 func (q *queue) add(w *localWaiter, ticket script.Ticket, sent time.Time, subscription uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.queued[w] = struct{}{}
 	w.ticket, w.foundAt, w.subscription = ticket, sent, subscription
 	q.minTTL = min(q.minTTL, w.ttl)
-	if q.timer == nil || q.next.Sub(q.all.env.Clock.Now()) > q.interval() {
-		q.setTimer()
+	if q.timer == nil || q.next.Sub(q.all.env.Clock.Now()) > q.intervalLocked() {
+		q.setTimerLocked()
 	}
 }
 
-// remove looks at no other waiter: ten thousand may leave at once.
+// remove stops heartbeats for w. It does not look at other waiters, because ten thousand may leave at once.
 func (q *queue) remove(w *localWaiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -85,18 +84,18 @@ func (q *queue) remove(w *localWaiter) {
 	}
 }
 
-// setTimer has tick called after an interval. The caller holds mu.
-func (q *queue) setTimer() {
+// setTimerLocked starts the timer that calls tick after an interval.
+func (q *queue) setTimerLocked() {
 	if q.timer != nil {
 		q.timer.Stop()
 	}
-	q.next = q.all.env.Clock.Now().Add(q.interval())
-	q.timer = q.all.env.after(q.interval(), q.tick)
+	q.next = q.all.env.Clock.Now().Add(q.intervalLocked())
+	q.timer = q.all.env.after(q.intervalLocked(), q.tick)
 }
 
-// interval is the time between heartbeats. Each advances the queue's clock, by at most a second. A third of TTL finds a
-// grant whose notification was lost before its lease ends. The caller holds mu.
-func (q *queue) interval() time.Duration { return min(time.Second, q.minTTL/3) }
+// intervalLocked returns the time between heartbeats. Each advances the queue's clock, by at most a second. A third of
+// TTL finds a grant whose notification was lost before its lease ends.
+func (q *queue) intervalLocked() time.Duration { return min(time.Second, q.minTTL/3) }
 
 // tick sets the timer for the next heartbeat, and sends one, which may hang.
 func (q *queue) tick(t task.Task) {
@@ -105,54 +104,54 @@ func (q *queue) tick(t task.Task) {
 	for w := range q.queued {
 		q.minTTL = min(q.minTTL, w.ttl)
 	}
-	if q.timer != nil { // else nobody is queued any more
-		q.setTimer()
+	if q.timer != nil { // some waiters are still queued
+		q.setTimerLocked()
 	}
-	due := q.due()
+	due := q.dueLocked()
 	q.mu.Unlock()
 	q.heartbeat(t, due)
 }
 
-// due returns the waiters that the next heartbeat lists, in the order of their tickets: the first, which may be the
-// head of the queue, and each that would otherwise be found queued later than a third of its WaiterTTL, or of its TTL,
-// after the last time. The caller holds mu.
-func (q *queue) due() (due []*localWaiter) {
-	next := q.all.env.Clock.Now().Add(q.interval())
+// dueLocked returns the waiters that the next heartbeat lists, in the order of their tickets. These are the first,
+// which may be the head of the queue, and those that would otherwise be listed too late. Each must be listed within a
+// third of its WaiterTTL, and of its TTL, after the last time.
+func (q *queue) dueLocked() (due []*localWaiter) {
+	next := q.all.env.Clock.Now().Add(q.intervalLocked())
 	var first *localWaiter
 	for w := range q.queued {
-		if first == nil || order(w, first) < 0 {
+		if first == nil || orderLocked(w, first) < 0 {
 			first = w
 		}
 		if next.After(w.foundAt.Add(min(q.all.env.WaiterTTL, w.ttl) / 3)) {
 			due = append(due, w)
 		}
 	}
-	slices.SortFunc(due, order)
+	slices.SortFunc(due, orderLocked)
 	if first != nil && !slices.Contains(due, first) {
 		due = slices.Insert(due, 0, first)
 	}
 	return due
 }
 
-// order compares the positions of two waiters. After a loss of data two can have one ticket; Redis then goes by the
-// token. The caller holds their queue's mu.
-func order(a, b *localWaiter) int {
+// orderLocked compares the positions of two waiters of a queue. After a loss of data two can have the same ticket;
+// Redis then orders them by token.
+func orderLocked(a, b *localWaiter) int {
 	return cmp.Or(cmp.Compare(a.ticket, b.ticket), cmp.Compare(a.token.Text(), b.token.Text()))
 }
 
-// heartbeatOfAll keeps the tickets of all queued waiters, and tells them what they may have missed.
+// heartbeatOfAll sends heartbeats for all queued waiters, which also find grants that they may have missed.
 func (q *queue) heartbeatOfAll(t task.Task) {
 	q.mu.Lock()
-	all := slices.SortedFunc(maps.Keys(q.queued), order)
+	all := slices.SortedFunc(maps.Keys(q.queued), orderLocked)
 	q.mu.Unlock()
 	q.heartbeat(t, all)
 }
 
-// heartbeat keeps the tickets of some waiters, in their order. It waits for the reply until the third heartbeat after
-// it, but at least for a second: a TTL may be shorter than a round trip.
+// heartbeat sends a heartbeat for some waiters, in their order. It waits for the reply until the third heartbeat after
+// it. It waits for at least a second, because a TTL may be shorter than a round trip.
 func (q *queue) heartbeat(t task.Task, waiters []*localWaiter) {
 	q.mu.Lock()
-	timeout := max(3*q.interval(), time.Second)
+	timeout := max(3*q.intervalLocked(), time.Second)
 	q.mu.Unlock()
 	ctx, cancel := q.all.env.Calls.WithTimeout(q.all.env.Tasks.Life(), timeout)
 	defer cancel()
@@ -196,7 +195,7 @@ func (q *queue) heartbeatFailed(ctx context.Context, waiters []*localWaiter, err
 	case call.Passes(err):
 		q.failed(err)
 		log.Debug("heartbeat failed; the next one follows", "err", call.OrEnded(ctx, err))
-	default: // their own requests fail in the same way, and say so
+	default: // the waiters' own requests fail in the same way and return the error
 		log.Warn("a heartbeat failed; the next one follows", "err", err)
 		for _, w := range waiters {
 			w.post(event{kind: acquireNow})
@@ -204,7 +203,7 @@ func (q *queue) heartbeatFailed(ctx context.Context, waiters []*localWaiter, err
 	}
 }
 
-// failed notes that a request of a waiter, or a heartbeat, has failed or was refused.
+// failed records that a request of a waiter, or a heartbeat, has failed or was refused.
 func (q *queue) failed(err error) {
 	if call.OriginOf(err) == call.Refused {
 		q.all.env.Calls.Refused(q.lock.Name, err)
@@ -214,7 +213,7 @@ func (q *queue) failed(err error) {
 	q.failing = err
 }
 
-// replied notes that Redis has replied to a request of a waiter, or to a heartbeat.
+// replied records that Redis has replied to a request of a waiter, or to a heartbeat.
 func (q *queue) replied() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -232,12 +231,12 @@ func (q *queue) unserved(began time.Time) (since time.Time, failure error) {
 	return began, q.failing
 }
 
-// found is the event for a waiter that a heartbeat has found in that state.
+// found is the event for a waiter that a heartbeat has found in a state.
 var found = map[script.WaiterState]eventKind{
 	script.StillQueued: stillQueued, script.NotQueued: notQueued, script.Holding: holding,
 }
 
-// postFound posts to waiters what a heartbeat has found that was sent then, while that subscription was up.
+// postFound posts the result of a heartbeat to its waiters. subscription is the one that was up when it was sent.
 func (q *queue) postFound(waiters []*localWaiter, reply script.HeartbeatReply, sent time.Time, subscription uint64) {
 	up := q.all.subscriber.up()
 	events := make([]event, len(waiters))
@@ -275,7 +274,7 @@ func (q *queue) postFound(waiters []*localWaiter, reply script.HeartbeatReply, s
 	}
 }
 
-// leave removes a waiter, in the background. The waiter is a user of the queue until then.
+// leave removes a waiter in the background. The waiter is a user of the queue until that is done.
 func (q *queue) leave(t task.Task, w script.Leaving) {
 	until := q.all.env.Clock.Now().Add(w.Token.TTL() + q.all.env.WaiterTTL + script.QueueKept)
 	q.mu.Lock()
@@ -299,7 +298,7 @@ func (q *queue) leave(t task.Task, w script.Leaving) {
 	}
 }
 
-// nextLeaving returns the waiters that the next request removes; nil if there are none.
+// nextLeaving returns the waiters that the next request removes, or nil.
 func (q *queue) nextLeaving() []leaving {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -313,8 +312,8 @@ func (q *queue) nextLeaving() []leaving {
 	return some
 }
 
-// sendLeave has Redis remove waiters, and release the lock if one was granted it meanwhile. It tries for as long as
-// that can matter, or once if the client is closed.
+// sendLeave removes waiters from the queue in Redis, and releases the lock if one was granted it meanwhile. It tries
+// for as long as that can matter, or once if the client is closed.
 func (q *queue) sendLeave(t task.Task, waiters []leaving) {
 	var until time.Time
 	tokens := make([]script.Leaving, len(waiters))
@@ -332,7 +331,7 @@ func (q *queue) sendLeave(t task.Task, waiters []leaving) {
 			q.all.Handed(t, q.lock, h)
 			return err
 		})
-	if err != nil && env.Calls.Answered() { // otherwise nobody knows of a waiter in a queue: the address may be wrong
+	if err != nil && env.Calls.Answered() { // otherwise no waiter was queued: the address may be wrong
 		env.Log.Warn("waiters could not leave; their tickets expire", "lock", q.lock.Name, "token", tokens[0].Token,
 			"waiters", len(tokens), "err", err)
 	}

@@ -12,12 +12,12 @@ import (
 	"github.com/fairlock/fairlock-go/internal/task"
 )
 
-// subscriber is the one subscription of a client. It receives the notifications that tell which of its waiters were
-// granted a lock. If a notification is lost, a heartbeat finds the grant, and the subscription is made anew (see miss).
+// subscriber is the one subscription of a client. It receives the notifications of grants to its waiters. If a
+// notification is lost, a heartbeat finds the grant, and the client subscribes again (see miss).
 type subscriber struct {
 	env     *Env
 	notify  func(...script.Grant)
-	catchUp func(task.Task) // called when it has come up
+	catchUp func(task.Task) // called when the subscription has come up
 	once    sync.Once       // starts run
 
 	mu     sync.Mutex
@@ -27,14 +27,14 @@ type subscriber struct {
 	missed time.Time               // guarded by mu: when miss last ended a subscription
 }
 
-// down is the time in which a subscription is not up.
+// down is a period without a subscription.
 type down struct {
 	since  time.Time
-	reason error // why the latest attempt failed; nil while none has
-	logged bool  // that it lasts
+	reason error // why the latest attempt failed; nil if none has
+	logged bool  // the log has a line about it
 }
 
-// up returns the number of the subscription that is up; 0 if none is.
+// up returns the number of the subscription that is up, or 0.
 func (s *subscriber) up() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,7 +44,7 @@ func (s *subscriber) up() uint64 {
 	return 0
 }
 
-// start subscribes, if this is the client's first contention, and returns the same as up.
+// start subscribes at the client's first contention. It returns the same as up.
 func (s *subscriber) start(t task.Task) uint64 {
 	s.once.Do(func() {
 		s.wentDown(nil, true)
@@ -56,7 +56,7 @@ func (s *subscriber) start(t task.Task) uint64 {
 // run subscribes, again and again, until the client is closed.
 func (s *subscriber) run(t task.Task) {
 	env := s.env
-	jitter := call.Jitter(env.Channel) // requests that fail at the same moment have another
+	jitter := call.Jitter(env.Channel) // other than that of requests, which fail at the same moment
 	for pause := (call.Backoff{}); ; {
 		err := s.listen(t)
 		outage, _ := env.Calls.Outage()
@@ -76,7 +76,7 @@ func (s *subscriber) run(t task.Task) {
 	}
 }
 
-// report tells that an attempt to subscribe has failed, or that the subscription, which was up, has broken.
+// report reports that an attempt to subscribe has failed or that the subscription has broken.
 func (s *subscriber) report(err error, wasUp, long bool) {
 	log := s.env.Log.With("channel", s.env.Channel)
 	switch {
@@ -100,8 +100,8 @@ func (s *subscriber) listen(t task.Task) error {
 	return s.env.Listen(ctx, s.env.Channel, func() { s.cameUp(t) }, s.received)
 }
 
-// wentDown notes that the subscription is down, and why. It reports whether it was up until now, and, once, that it has
-// been down for a second, although Redis serves the client: an outage has a line of its own.
+// wentDown records that the subscription is down, and why. It reports whether it was up until now. It also reports,
+// once, that it has been down for a second although Redis serves the client. (An outage has a log line of its own.)
 func (s *subscriber) wentDown(reason error, served bool) (wasUp, long bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,7 +114,7 @@ func (s *subscriber) wentDown(reason error, served bool) (wasUp, long bool) {
 	return wasUp, long
 }
 
-// cameUp has heartbeats look for what waiters have missed before.
+// cameUp records the new subscription. Heartbeats then look for grants that waiters have missed.
 func (s *subscriber) cameUp(t task.Task) {
 	s.mu.Lock()
 	before := s.down
@@ -138,8 +138,8 @@ func (s *subscriber) received(message string) {
 	s.notify(grant)
 }
 
-// maxDown is for how long the subscription may be down until check returns an error: for most of the time after a
-// connection has broken, it is being made again.
+// maxDown is how long the subscription may be down before check returns an error. After a connection has broken, it
+// usually comes up again sooner.
 const maxDown = 5 * time.Second
 
 // check returns an error if the subscription has been down for too long.
@@ -160,14 +160,14 @@ func (s *subscriber) check() error {
 	return fmt.Errorf("the subscription for notifications has been down for %v: %w", lasts.Round(time.Millisecond), reason)
 }
 
-// missPause is how long after a missed notification no other one ends a subscription. The reason can be the rights of
-// others, and no new subscription helps then.
+// missPause is the least time between two subscriptions that end because of a missed notification. If the reason is
+// that others lack a right, a new subscription does not help.
 const missPause = time.Minute
 
 var errMissed = errors.New("the subscription did not bring a notification")
 
-// miss ends a subscription, by its number, that was up when a lock was granted and has not brought the notification.
-// After a planned failover it may be on the old primary, which nobody publishes on.
+// miss ends the subscription with that number, which was up when a lock was granted and did not receive the
+// notification. After a planned failover it may be to the old primary, to which no client publishes.
 func (s *subscriber) miss(number uint64) {
 	s.mu.Lock()
 	now := s.env.Clock.Now()

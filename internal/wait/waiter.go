@@ -15,12 +15,12 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// Request is what an acquisition asks for.
+// Request describes an acquisition.
 type Request struct {
 	Token      token.Token
-	TTL        time.Duration // of the lease, as it is renewed
+	TTL        time.Duration // of the lease after a renewal
 	MaxWaiters int           // 0: any number
-	MaxLine    int           // of those of its key; 0: any number
+	MaxLine    int           // waiters of its key; 0: any number
 	Try        bool          // do not queue
 
 	Began      time.Time
@@ -28,10 +28,10 @@ type Request struct {
 	MaxSilence time.Duration // in place of a MaxOutage of 0, while no server has ever answered the client
 }
 
-// Step is what has happened to a waiter.
+// Step is an event in the life of a waiter.
 type Step struct {
 	Kind  Kind
-	Reply script.Reply // the latest to an acquire: of Queued it is that reply; of Left it names a holder
+	Reply script.Reply // the latest to an acquire; for Queued that reply; for Left it names a holder
 
 	Grant script.Grant // of Granted
 
@@ -46,10 +46,10 @@ type Kind int
 
 // The kinds.
 const (
-	Queued           Kind = iota + 1 // it has joined the queue. That happens once, also if it is dropped and comes back
-	NotificationLost                 // a heartbeat found that it was granted the lock, and no notification came
+	Queued           Kind = iota + 1 // it has joined the queue; once, also if it is dropped and queued again
+	NotificationLost                 // a heartbeat found that it was granted the lock without a notification
 	Granted                          // it holds the lock in Redis
-	Left                             // it does not go on
+	Left                             // it has given up
 )
 
 // Waiter is one acquisition, until it is granted the lock or leaves:
@@ -64,9 +64,9 @@ const (
 //	  │     └──── granted ──▶ Granted ◀─── notified ──────┘    │
 //	  └────────── error ────▶  Left   ◀─── ctx or MaxOutage ───┘
 //
-// Only the goroutine that calls its methods changes it. Other goroutines post events to its localWaiter: the subscriber
-// and releases of this client post grants, the queue posts what a heartbeat has found, and timers post that it is time
-// to send acquire.
+// Only the goroutine that calls its methods changes it. Other goroutines post events to its localWaiter. The subscriber
+// and releases of this client post grants, the queue posts results of heartbeats, and timers post that it is time to
+// send acquire.
 type Waiter struct {
 	*localWaiter
 
@@ -74,7 +74,7 @@ type Waiter struct {
 	request Request
 
 	waits     bool      // for events; else it sends acquire
-	step      Step      // the next one, with the latest reply; Kind is 0 as long as there is none
+	step      Step      // the next one, with the latest reply; Kind is 0 while there is none
 	sent      time.Time // when its latest acquire was sent
 	pause     call.Backoff
 	found     queuedSince // by the latest request that found it queued; zero if a heartbeat has not found it since
@@ -85,19 +85,19 @@ type Waiter struct {
 	timerAt   time.Time
 }
 
-// queuedSince is what a reply says that found a waiter queued: a grant with a fence above last was given after that,
-// and so after the request was sent. Also after Redis has lost data, an earlier grant has a lower fence.
+// queuedSince is a reply that found a waiter queued. A grant with a fence above last was made after it, and so after
+// the request was sent. An earlier grant has a lower fence, also after Redis has lost data.
 type queuedSince struct {
 	sent time.Time // when the request was sent
 	last uint64    // the lock's last number in the reply
 }
 
-// notificationDelay is how long after the reply to a heartbeat a notification may still arrive that was sent before it,
-// on another connection.
+// notificationDelay is how long after the reply to a heartbeat an earlier notification may still arrive, on another
+// connection.
 const notificationDelay = 10 * time.Millisecond
 
-// Next returns when something happens to the waiter. After Granted, a further call means that the grant is of no use:
-// the waiter sends acquire again. After Left there is no further call.
+// Next waits for the waiter's next Step. A call after Granted means that the grant cannot be used, and the waiter sends
+// acquire again. After Left there is no further call.
 func (w *Waiter) Next(ctx context.Context) Step {
 	w.step = Step{Reply: w.step.Reply}
 	for w.step.Kind == 0 {
@@ -160,7 +160,7 @@ func (w *Waiter) acquire(ctx context.Context) {
 	case script.Queued:
 		w.queued(reply, subscription)
 	case script.Busy:
-		if !reply.More { // else the lock may be free: the script dropped as many expired waiters as it may
+		if !reply.More { // with More, the lock may be free: the script has stopped at its bound of expired waiters
 			w.left(nil)
 		}
 	case script.Full, script.Resized:
@@ -185,14 +185,13 @@ func (w *Waiter) failed(ctx context.Context, err error) {
 	w.all.env.Log.DebugContext(ctx, "waiter will send acquire again", "lock", w.queue.lock.Name, "token", w.token, "err",
 		err)
 	w.waits = true
-	if isRefused { // what the next heartbeat finds wakes it: a thousand waiters ask once a second
+	if isRefused { // the next heartbeat wakes it, so that a thousand waiters send one request a second
 		return
 	}
 	w.postAfter(w.pause.Next(call.Jitter(w.token.Text())), event{kind: acquireNow})
 }
 
-// queued handles the reply that it is queued. subscription is the number of the one that was up when the request was
-// sent.
+// queued handles the reply that the waiter is queued. subscription is the one that was up when the request was sent.
 func (w *Waiter) queued(reply script.Reply, subscription uint64) {
 	if w.ticket == 0 {
 		w.step.Kind = Queued
@@ -203,7 +202,7 @@ func (w *Waiter) queued(reply script.Reply, subscription uint64) {
 		w.postAfter(reply.RetryAfter, event{kind: acquireNow})
 	}
 	w.queue.add(w.localWaiter, reply.Ticket, w.sent, subscription)
-	// Otherwise a notification may have been sent before the subscription was up.
+	// A notification may have come before the subscription was up.
 	w.waits = w.all.subscriber.start(w.task) <= subscription
 }
 
@@ -213,7 +212,7 @@ func (w *Waiter) foundQueued(sent time.Time, last uint64) {
 	}
 }
 
-// wait handles the events that are there, or that come first.
+// wait handles the posted events, or waits for the next one.
 func (w *Waiter) wait(ctx context.Context) {
 	select {
 	case <-w.signal:
@@ -243,7 +242,7 @@ func (w *Waiter) wait(ctx context.Context) {
 	}
 }
 
-// handle handles an event; isNotified tells that a notification came with it.
+// handle handles an event. isNotified tells that a notification has come as well.
 func (w *Waiter) handle(e event, isNotified bool) {
 	now := w.all.env.Clock.Now()
 	switch e.kind {
@@ -272,7 +271,7 @@ func (w *Waiter) handle(e event, isNotified bool) {
 	}
 }
 
-// notNotified notes that a notification is lost. None is if the subscription was not up when the lock was granted.
+// notNotified handles a lost notification. If no subscription was up when the lock was granted, none was lost.
 func (w *Waiter) notNotified(e event) {
 	w.all.env.Log.Debug("a heartbeat found the grant", "lock", w.queue.lock.Name, "token", w.token, "lost", e.lost != 0)
 	if e.lost != 0 {
@@ -287,7 +286,7 @@ func (w *Waiter) granted(g script.Grant) {
 	w.known, w.waits = true, false
 }
 
-// left ends the acquisition because of err, or of the reply.
+// left ends the acquisition because of err or the reply.
 func (w *Waiter) left(err error) { w.step.Kind, w.step.Err = Left, err }
 
 // ended ends it because ctx has ended, or because MaxOutage is over, unless Redis has served another waiter meanwhile.
@@ -313,8 +312,8 @@ func (w *Waiter) ended(ctx context.Context, own error) {
 	w.step.Failure, w.step.Unserved = failure, since
 }
 
-// Leave removes a waiter that has Left, or was Granted the lock and no lease began, if Redis may know of it. That goes
-// on in the background.
+// Leave removes, in the background, a waiter that has Left, or that was Granted the lock without a lease. It does
+// nothing if Redis cannot know the waiter.
 func (w *Waiter) Leave() {
 	if !w.known {
 		return
@@ -331,13 +330,13 @@ func (w *Waiter) Leave() {
 	})
 }
 
-// Close ends what Join has begun: nothing more is told to the waiter.
+// Close ends what Join has begun. No further event reaches the waiter.
 func (w *Waiter) Close() {
 	w.stopTimer()
 	w.all.close(w.localWaiter)
 }
 
-// postAfter posts an event after d, instead of the one that was to be posted before.
+// postAfter posts an event after d. It replaces the one that was to be posted before.
 func (w *Waiter) postAfter(d time.Duration, e event) {
 	w.stopTimer()
 	w.timer, w.timerAt = w.all.env.after(d, func(task.Task) { w.post(e) }), w.all.env.Clock.Now().Add(d)
@@ -357,9 +356,9 @@ type localWaiter struct {
 	token token.Token
 	ttl   time.Duration
 
-	// 0 until it was queued; guarded by queue.mu, but the waiter itself, which alone changes it, reads it without
+	// 0 until it was queued; guarded by queue.mu, but only the waiter changes it, and reads it without
 	ticket       script.Ticket
-	foundAt      time.Time // guarded by queue.mu: when the latest request was sent that found it queued
+	foundAt      time.Time // guarded by queue.mu: when the latest request that found it queued was sent
 	subscription uint64    // guarded by queue.mu: the number of the one that was up then; 0: none was
 
 	signal chan struct{} // holds one value while events is not empty
@@ -385,14 +384,14 @@ func (w *localWaiter) take() []event {
 	return events
 }
 
-// event is what another goroutine tells a waiter.
+// event is a message from another goroutine to a waiter.
 type event struct {
 	kind  eventKind
 	grant script.Grant  // notified
-	sent  time.Time     // when the heartbeat was sent that found it
+	sent  time.Time     // when the heartbeat was sent
 	last  uint64        // stillQueued: the lock's last number then
-	after time.Duration // acquireLater: after which another request can help
-	lost  uint64        // holding, notNotified: number of the subscription that has lost the notification; 0: none was up
+	after time.Duration // acquireLater: when another request can help
+	lost  uint64        // holding, notNotified: the subscription that has lost the notification; 0: none was up
 }
 
 type eventKind int
@@ -402,7 +401,7 @@ const (
 	stillQueued                   // a heartbeat found it queued
 	notQueued                     // a heartbeat did not find it queued
 	holding                       // a heartbeat found that it was granted the lock before
-	notNotified                   // and no notification came
+	notNotified                   // and no notification has come
 	acquireLater                  // another request can help after some time
 	acquireNow                    // another request can help
 )

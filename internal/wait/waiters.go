@@ -1,10 +1,10 @@
 // Package wait takes an acquisition from its first request until it is granted the lock, or has left the queue.
 //
-// A client has one Waiters. It knows each of its waiters before that sends its first request, because the grant may
-// arrive before the reply. For each lock it sends one heartbeat for all local waiters, and one request at a time for
-// those that leave. One subscription for all locks receives the notifications of handoffs.
+// A client has one Waiters. Each waiter is registered before its first request, because the grant may arrive before the
+// reply. For each lock it sends one heartbeat for all local waiters, and one request at a time for those that leave.
+// One subscription for all locks receives the notifications of handoffs.
 //
-// A Waiter only tells what has happened. Its caller begins the lease and makes the errors that users see.
+// A Waiter only reports Steps. Its caller begins the lease and makes the errors that users see.
 package wait
 
 import (
@@ -32,7 +32,7 @@ type Waiters struct {
 
 	mu      sync.Mutex
 	byLock  map[string]*queue            // guarded by mu: by the lock's key
-	byToken map[token.Token]*localWaiter // guarded by mu: those that a grant can be for
+	byToken map[token.Token]*localWaiter // guarded by mu: those that can be granted a lock
 }
 
 // New returns the Waiters of a client.
@@ -59,7 +59,7 @@ func (ws *Waiters) Join(t task.Task, l Lock, r Request) *Waiter {
 	return &Waiter{localWaiter: w, task: t, request: r}
 }
 
-// close ends what Join has begun.
+// close undoes Join.
 func (ws *Waiters) close(w *localWaiter) {
 	w.queue.remove(w)
 	ws.mu.Lock()
@@ -68,9 +68,8 @@ func (ws *Waiters) close(w *localWaiter) {
 	w.queue.exit(1)
 }
 
-// notify tells waiters of this client that they were granted the lock, or, with fence 0, after how long they can be.
-// Those of other clients are notified by Redis. A grant to a waiter that has left was or will be released by its
-// request to leave.
+// notify posts grants to waiters of this client, or with fence 0 when a waiter can be granted the lock. Redis notifies
+// those of other clients. A grant to a waiter that has left is released by its leave.
 func (ws *Waiters) notify(grants ...script.Grant) {
 	for _, g := range grants {
 		ws.mu.Lock()
@@ -86,8 +85,8 @@ func (ws *Waiters) notify(grants ...script.Grant) {
 	}
 }
 
-// Handed handles the reply to a release: it notifies the waiters of this client, and has the rest of the queue served
-// if the script has reached a bound.
+// Handed handles the reply to a release. It notifies the waiters of this client. If the script has stopped at a bound,
+// it sends admit for the rest of the queue.
 func (ws *Waiters) Handed(t task.Task, l Lock, h script.Handoff) {
 	ws.notify(h.Grants...)
 	if h.More {
@@ -95,7 +94,7 @@ func (ws *Waiters) Handed(t task.Task, l Lock, h script.Handoff) {
 	}
 }
 
-// catchUp sends heartbeats that tell all waiters what they may have missed.
+// catchUp sends heartbeats for all waiters, which find grants that they may have missed.
 func (ws *Waiters) catchUp(t task.Task) {
 	for _, q := range ws.queues() {
 		t.Go(q.heartbeatOfAll)
@@ -112,7 +111,7 @@ func (ws *Waiters) Queued() (n int) {
 	return n
 }
 
-// queues returns those of all locks, in a fixed order, so that a simulation repeats.
+// queues returns the queues of all locks in a fixed order, so that a simulation repeats.
 func (ws *Waiters) queues() []*queue {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -126,7 +125,7 @@ func (ws *Waiters) queues() []*queue {
 // CheckSubscription returns an error if the subscription has been down for too long.
 func (ws *Waiters) CheckSubscription() error { return ws.subscriber.check() }
 
-// Env is what the waiters of a client need of it. None of its functions is called under a mutex.
+// Env has the dependencies of a client's waiters. Its functions are not called under a mutex.
 type Env struct {
 	Tasks     *task.Group
 	Calls     *call.Calls
@@ -143,7 +142,7 @@ type Env struct {
 	Subscription func(error)
 }
 
-// after is AfterFunc of the Clock, for the work of a task. Nothing is done once the client is closed.
+// after is AfterFunc of the Clock for a function that runs as a task. f is not called once the client is closed.
 func (e *Env) after(d time.Duration, f func(task.Task)) clock.Timer {
 	return e.Clock.AfterFunc(d, func() {
 		if t, err := e.Tasks.Begin(); err == nil {
@@ -153,7 +152,7 @@ func (e *Env) after(d time.Duration, f func(task.Task)) clock.Timer {
 	})
 }
 
-// serve has Redis go on where a script has reached a bound.
+// serve sends admit until the queue is served, after a script has stopped at a bound.
 func (e *Env) serve(t task.Task, l Lock) {
 	t.Go(func(task.Task) {
 		for more := true; more; {
@@ -162,13 +161,13 @@ func (e *Env) serve(t task.Task, l Lock) {
 	})
 }
 
-// Lock is a lock as its waiters know it: its name, and the requests of a script.Lock that they send.
+// Lock is the name of a lock, and the requests of a script.Lock that waiters send.
 type Lock struct {
 	Name string
 	Requests
 }
 
-// Requests has the methods that waiters need of a script.Lock.
+// Requests is the part of a script.Lock that waiters need.
 type Requests interface {
 	Key() string
 	Acquire(ctx context.Context, r script.Request) (script.Reply, error)

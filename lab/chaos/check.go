@@ -78,8 +78,8 @@ func (t *trial) save(events []history.Event, seen []monitor.Sighting, run histor
 	}
 }
 
-// checkTrust checks that no client trusts its lease for longer than it lasts in Redis. A lease of which the monitor may
-// have missed something is left out.
+// checkTrust checks that no client trusts its lease for longer than it lasts in Redis. It leaves out leases whose
+// changes the monitor may have missed.
 func (t *trial) checkTrust(record monitor.Record, events []history.Event) {
 	t.t.Helper()
 	byToken := map[string][]history.Span{}

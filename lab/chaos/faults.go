@@ -34,7 +34,7 @@ func killProcess(t *trial, d dice) error {
 	defer s.mu.Unlock()
 	t.kill(s)
 	t.count("process killed")
-	return t.start(s)
+	return t.startLocked(s)
 }
 
 // kill kills the process in a slot.
@@ -216,8 +216,8 @@ func killClients(t *trial, _ dice) error {
 
 // Losses of data.
 
-// loseEverything kills redis-server, which comes back empty. Whoever comes first may be granted a lock whose holder
-// does not know yet.
+// loseEverything kills redis-server, which comes back empty. The first request may be granted a lock whose holder has
+// not noticed yet.
 func loseEverything(t *trial, d dice) error {
 	from := now()
 	err := t.restart("redis-server empty", d, t.server.Kill, nil)

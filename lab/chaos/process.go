@@ -41,7 +41,7 @@ func startProcess(tb testing.TB, cfg childConfig, onReport func(report)) (*proce
 	p.cmd.Env = append(slices.DeleteFunc(os.Environ(), func(s string) bool {
 		return strings.HasPrefix(s, "LD_PRELOAD=") // it is meant for the server
 	}), childEnv+"="+string(text))
-	// In a group of its own a stopped process is ended by the system, too, if the tests are killed.
+	// In a group of its own a stopped process is ended by the system as well if the tests are killed.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.cmd.Stderr = &p.stderr
 	if p.in, err = p.cmd.StdinPipe(); err != nil {

@@ -49,7 +49,7 @@ var durable = []string{"--appendonly", "yes", "--auto-aof-rewrite-percentage", "
 // inCluster is a cluster that elects a replica in place of a master after a second.
 var inCluster = []string{"--cluster-node-timeout", "1000"}
 
-// outlasting is for leases and tickets that outlast a failover, or the time for which a slot is open.
+// outlasting is the TTL of leases and tickets that outlast a failover or the move of a slot.
 const outlasting = 15 * sec
 
 // Scenarios are all of them.

@@ -143,7 +143,7 @@ func newTrial(t *testing.T, s Scenario, seed uint64) *trial {
 			t.Cleanup(func() { assert.NoError(t, slot.proxy.Close()) })
 		}
 		w.slots = append(w.slots, slot)
-		require.NoError(t, w.start(slot))
+		require.NoError(t, w.startLocked(slot))
 	}
 	return w
 }
@@ -167,8 +167,8 @@ func logDir(t *testing.T, name string, seed uint64) string {
 	return dir
 }
 
-// start starts a new process in a slot. The caller holds the slot's mu, or nobody else knows of it.
-func (t *trial) start(s *slot) error {
+// startLocked starts a new process in a slot, whose mu is held unless no other goroutine knows it.
+func (t *trial) startLocked(s *slot) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	cfg := childConfig{
@@ -293,7 +293,7 @@ func (t *trial) watch(ctx context.Context, rdb *redis.Client) {
 	}
 }
 
-// stopwatch returns how long it is since, without the time for which redis-server stood still.
+// stopwatch returns a function that returns the time since now, without pauses of redis-server.
 func (t *trial) stopwatch() func() time.Duration {
 	stood := func() time.Duration {
 		t.mu.Lock()

@@ -173,7 +173,7 @@ func test(ctx context.Context, root, dir string, packages []string) ([]string, e
 }
 
 // failures returns which tests have failed, of what go test -json writes, and what these tests have written. If a test
-// has failed in parts, it counts once. A package that fails without a test counts, too.
+// has failed in parts, it counts once. A package that fails without a test counts as well.
 func failures(jsonLines []byte) (failed []string, output string) {
 	type event struct{ Action, Package, Test, Output string }
 	wrote := map[[2]string]string{}

@@ -76,7 +76,7 @@ func changelog(tree, version string) error {
 	return nil
 }
 
-// copyTree copies what is, or would be, in the repository, with changes that are not committed.
+// copyTree copies what is, or would be, in the repository, with uncommitted changes.
 func copyTree(ctx context.Context, tree, to string) error {
 	names, err := output(ctx, tree, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	if err != nil {
@@ -200,8 +200,7 @@ func (c *checker) binaries(ctx context.Context, m module) error {
 	return err
 }
 
-// consume makes a module that imports each public package of m, and runs its examples there, of which there must be
-// one.
+// consume makes a module that imports each public package of m, and runs its examples there. Each must have one.
 func (c *checker) consume(ctx context.Context, m module) error {
 	dir := filepath.Join(c.dir, "consumer", filepath.FromSlash(m.path()))
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -86,8 +86,8 @@ func (o *observer) load(l *observed) contents {
 	return c
 }
 
-// run runs a script in the server, and checks the rules of package rules. The caller holds mu.
-func (o *observer) run(peer *server.Peer, l *observed, s step, request []string) {
+// runLocked runs a script in the server, and checks the rules of package rules.
+func (o *observer) runLocked(peer *server.Peer, l *observed, s step, request []string) {
 	before := l.State
 	before.Now = o.world.server.Now().UnixMicro()
 	var sent strings.Builder
@@ -103,7 +103,7 @@ func (o *observer) run(peer *server.Peer, l *observed, s step, request []string)
 		o.last = step{}
 	}
 	s = o.last
-	o.compare(l)
+	o.compareLocked(l)
 	o.last = step{}
 	if !ran {
 		return

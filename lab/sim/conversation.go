@@ -97,9 +97,8 @@ func words(values []any) (all []string) {
 	return all
 }
 
-// expect notes that a token has to be named by a request of one of these verbs, at once or after a while. The caller
-// holds mu.
-func (c *conversation) expect(token string, after time.Duration, verbs, what string) {
+// expectLocked notes that a token has to be named by a request of one of these verbs, at once or after a while.
+func (c *conversation) expectLocked(token string, after time.Duration, verbs, what string) {
 	c.expected[token] = expected{c.process.world.now() + int64(after+atOnce), verbs, what}
 }
 
@@ -109,7 +108,7 @@ func (c *conversation) lost(token string, until time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.kept[token] = until
-	c.expect(token, time.Duration(max(c.process.until(until)-c.process.world.now(), 0)), "release leave",
+	c.expectLocked(token, time.Duration(max(c.process.until(until)-c.process.world.now(), 0)), "release leave",
 		"a lease that was lost here is not given back")
 }
 
@@ -136,9 +135,9 @@ func (c *conversation) trusts(token string, fence uint64) bool {
 	return fence > c.latest[token].last
 }
 
-// asksAfter notes after how many ms a waiter was told, by the reply to a request, that another request can help;
-// negative: it is not known. It keeps the earlier of two such times. The caller holds mu.
-func (c *conversation) asksAfter(token, told string) {
+// asksAfterLocked notes after how many ms a waiter was told, by the reply to a request, that another request can help;
+// negative: it is not known. It keeps the earlier of two such times.
+func (c *conversation) asksAfterLocked(token, told string) {
 	asks, waits := c.waiting[token]
 	at := c.process.clock.Now().Add(time.Duration(rules.Numbers(told)[0]) * time.Millisecond)
 	if waits && !strings.HasPrefix(told, "-") && (asks.IsZero() || at.Before(asks)) {
@@ -231,24 +230,24 @@ func (c *conversation) answered(e exchange) {
 		if _, ok := c.waiting[token]; !ok && !c.over[token] {
 			c.waiting[token] = time.Time{}
 		}
-		c.found(token, e, e.reply[3])
-		c.asksAfter(token, e.reply[4])
+		c.foundLocked(token, e, e.reply[3])
+		c.asksAfterLocked(token, e.reply[4])
 	case e.verb == "renew" && e.reply[0] == "lost" && !c.done[e.args[1]]:
-		c.expect(e.args[1], 0, "release leave", "a token that Redis does not know does not leave")
+		c.expectLocked(e.args[1], 0, "release leave", "a token that Redis does not know does not leave")
 	case e.verb == "heartbeat" && len(e.reply) > 2:
 		if first := strings.Index(e.reply[2], "q"); first >= 0 {
-			c.asksAfter(e.args[2+first], e.reply[1])
+			c.asksAfterLocked(e.args[2+first], e.reply[1])
 		}
 		for i, state := range e.reply[2] {
 			if state == 'q' {
-				c.found(e.args[2+i], e, e.reply[0])
+				c.foundLocked(e.args[2+i], e, e.reply[0])
 			}
 		}
 	}
 }
 
-// found notes that a request found a waiter queued. The caller holds mu.
-func (c *conversation) found(token string, e exchange, last string) {
+// foundLocked notes that a request found a waiter queued.
+func (c *conversation) foundLocked(token string, e exchange, last string) {
 	if c.latest[token].sent <= e.sent {
 		c.latest[token] = queuedAt{e.sent, uint64(rules.Numbers(last)[0])}
 	}

@@ -417,8 +417,8 @@ func (p *process) pauseFor(length time.Duration) {
 	p.halt(length, "stands still")
 }
 
-// halt has a process send and receive nothing for a while. Its clock, which the caller has stopped, goes on when the
-// last of several such faults is over.
+// halt stops a process for a while: it sends and receives nothing. Its clock, which the caller has stopped, goes on
+// when the last of several such faults is over.
 func (p *process) halt(length time.Duration, what string) {
 	p.world.unreachable(p, length, what)
 	p.client.Link.Hang()

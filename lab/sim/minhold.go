@@ -31,14 +31,14 @@ func (o *observer) begins(token string, d time.Duration, fence uint64, handoff b
 	o.minimums[token] = &minimum{d, fence, fence, o.world.now(), !handoff}
 	for _, l := range o.locks {
 		if h := l.Holder(token); h != nil {
-			o.outlasts(*h)
+			o.outlastsLocked(*h)
 		}
 	}
 }
 
-// outlasts checks that a lease lasts until the end of its minimum, should its holder crash now. Those of a clock that
-// was stepped back are not checked: Redis and clients then disagree on how much is left. The caller holds mu.
-func (o *observer) outlasts(h rules.Holder) {
+// outlastsLocked checks that a lease lasts until the end of its minimum if its holder crashes now. If a clock was
+// stepped back, it does not check, because Redis and clients then disagree about the remaining time.
+func (o *observer) outlastsLocked(h rules.Holder) {
 	m := o.minimum(h)
 	if m == nil || !m.known || o.back > 0 {
 		return
@@ -79,10 +79,10 @@ func (o *observer) lasts(had, h rules.Holder, until int64) {
 	case h.Token == had.Token && o.last.verb == "": // the server's clock has stepped
 	case h.Token == had.Token:
 		m.known = true
-		o.outlasts(h)
+		o.outlastsLocked(h)
 	case isReleased(h.Token): // the minimum hold of a lease that is resumed begins anew
 		o.minimums[h.Token] = &minimum{m.d, m.granted, h.Fence, m.learned, true}
-		o.outlasts(h)
+		o.outlastsLocked(h)
 		if latest := m.learned + int64(m.d+m.d/50+atOnce); until > latest { // clocks are slower by 1 %
 			o.suspect(h.Token, o.world.now(), "it was released, and its minimum was over at "+time.Duration(latest).String(), 0)
 		}
@@ -118,8 +118,8 @@ func (o *observer) checkHead(l *observed) {
 	}
 }
 
-// published notes a message of a script, and whether it is lost. The caller holds mu.
-func (o *observer) published(message string) {
+// publishedLocked notes a message of a script, and whether it is lost.
+func (o *observer) publishedLocked(message string) {
 	token, _, _ := strings.Cut(message, " ")
 	client, _, _ := strings.Cut(token, ":")
 	if o.noPublish.Load() > 0 || o.subscribed[client] == never {

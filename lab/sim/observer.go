@@ -112,7 +112,7 @@ const byObserver = "observer"
 func (o *observer) before(peer *server.Peer, command string, args ...string) bool {
 	if command == "PUBLISH" { // of a script
 		o.last.sent = append(o.last.sent, args[1])
-		o.published(args[1])
+		o.publishedLocked(args[1])
 		if o.noPublish.Load() > 0 {
 			peer.WriteError("NOPERM No permissions to access a channel")
 			return true
@@ -145,7 +145,7 @@ func (o *observer) before(peer *server.Peer, command string, args ...string) boo
 	n, _ := strconv.Atoi(args[1])
 	for _, l := range o.locks {
 		if verb := o.verbs[hash]; verb != "" && lockOf(args[2]) == lockOf(l.keys["number"]) {
-			o.run(peer, l, step{verb: verb, args: args[2+n:], text: strings.Join(args[2+n:], " ")},
+			o.runLocked(peer, l, step{verb: verb, args: args[2+n:], text: strings.Join(args[2+n:], " ")},
 				append([]string{command}, args...))
 			return true
 		}
@@ -219,7 +219,7 @@ func (o *observer) hold() bool {
 	}
 	if behind := o.world.server.Now().Sub(o.frozen); behind > 0 {
 		o.world.server.StepClock(0) // what is due expires
-		o.compareAll()
+		o.compareAllLocked()
 		o.world.server.StepClock(-behind)
 	}
 	if time.Now().Before(o.thaw) {
@@ -244,13 +244,13 @@ func (o *observer) step(by time.Duration) {
 func (o *observer) look() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.compareAll()
+	o.compareAllLocked()
 }
 
-// compareAll records what has changed in any lock, by the last run or because keys have expired. The caller holds mu.
-func (o *observer) compareAll() {
+// compareAllLocked records what has changed in any lock, by the last run or because keys have expired.
+func (o *observer) compareAllLocked() {
 	for _, l := range o.locks {
-		o.compare(l)
+		o.compareLocked(l)
 	}
 	o.last = step{}
 }
@@ -262,13 +262,13 @@ func (o *observer) replace(f func(), locks ...*observed) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	f()
-	o.forgetDeparted()
+	o.forgetDepartedLocked()
 	o.restoring = true
 	for _, l := range locks {
 		o.record(history.ServerEvent{At: o.world.server.Now().UnixMicro(), Op: history.Deletes, Lock: l.name})
 		l.contents = contents{}
 		clear(l.forgotten)
-		o.compare(l)
+		o.compareLocked(l)
 		for _, h := range l.Holders { // of a replica that has not heard of the minimum yet
 			if m := o.minimum(h); m != nil && m.ends() > h.Expires {
 				m.known = false
@@ -278,9 +278,9 @@ func (o *observer) replace(f func(), locks ...*observed) {
 	o.restoring = false
 }
 
-// forgetDeparted notes that tombstones were lost. A late acquire of a token that has left may be queued again, or
-// granted the lock, for nobody. The caller holds mu.
-func (o *observer) forgetDeparted() {
+// forgetDepartedLocked notes that tombstones were lost. A late acquire of a token that has left may be queued again, or
+// granted the lock, for nobody.
+func (o *observer) forgetDepartedLocked() {
 	for token := range o.departed {
 		o.restored[token] = true
 	}
@@ -296,7 +296,7 @@ func (o *observer) evict(l *observed, key script.RedisKey) {
 	o.world.server.Miniredis.Del(key.Name)
 	switch key.Part {
 	case "tombstones":
-		o.forgetDeparted()
+		o.forgetDepartedLocked()
 	case "lock", "permits", "holders":
 		for _, h := range l.Holders {
 			delete(o.minimums, h.Token)
@@ -305,14 +305,14 @@ func (o *observer) evict(l *observed, key script.RedisKey) {
 		l.grew = o.world.server.Now().UnixMicro()
 	case "queue":
 		if len(l.Waiters) > 0 {
-			o.forget(l)
+			o.forgetLocked(l)
 		}
 	}
-	o.compare(l)
+	o.compareLocked(l)
 }
 
-// forget records that the queue of a lock is forgotten. The caller holds mu.
-func (o *observer) forget(l *observed) {
+// forgetLocked records that the queue of a lock is forgotten.
+func (o *observer) forgetLocked(l *observed) {
 	o.record(history.ServerEvent{At: o.world.server.Now().UnixMicro(), Op: history.Forgets, Lock: l.name})
 	for _, w := range l.Waiters {
 		l.forgotten[w.Token] = o.world.now()
@@ -369,8 +369,8 @@ func (o *observer) record(e history.ServerEvent) {
 	o.events = append(o.events, e)
 }
 
-// compare records what has changed in a lock. The caller holds mu.
-func (o *observer) compare(l *observed) {
+// compareLocked records what has changed in a lock.
+func (o *observer) compareLocked(l *observed) {
 	now := o.world.server.Now()
 	record := func(op history.ServerOp, token string, ticket uint64, until int64) {
 		o.record(history.ServerEvent{At: now.UnixMicro(), Op: op, Lock: l.name, Token: o.first(token),
@@ -386,7 +386,7 @@ func (o *observer) compare(l *observed) {
 			record(history.Resizes, "", uint64(n), 0)
 		}
 	}
-	if o.restoring { // perhaps it had been resized while more permits were held; leases that have ended are found, too
+	if o.restoring { // it may have been resized while more permits were held; ended leases are found as well
 		all := 0
 		for _, h := range next.Holders {
 			all += parse(h.Token).Weight()
@@ -402,7 +402,7 @@ func (o *observer) compare(l *observed) {
 		}
 	}
 	if l.forgets(o.last, &next) {
-		o.forget(l)
+		o.forgetLocked(l)
 	}
 	// The queue's clock that the last run can have found.
 	before := l.State
@@ -457,7 +457,7 @@ func (o *observer) compare(l *observed) {
 			record(history.Keeps, w.Token, 0, next.Heartbeats[w.Token])
 		}
 	}
-	o.check(l, next)
+	o.checkLocked(l, next)
 	l.contents = next
 }
 
@@ -470,8 +470,8 @@ func (o *observer) successor(h rules.Holder, in *contents) *rules.Holder {
 	})
 }
 
-// first is the token of an acquisition, by that of its lease: Resume gives it another one, and so does the rest of a
-// minimum hold. To package history they are one acquisition.
+// first returns the first token of an acquisition by that of its lease. Resume and the rest of a minimum hold change
+// the token. To package history they are one acquisition.
 func (o *observer) first(token string) string {
 	for o.took[token] != "" {
 		token = o.took[token]

@@ -539,7 +539,7 @@ func (p *process) waitOn(c *call, lease *fairlock.Lease, d time.Duration) {
 	}
 }
 
-// finish has the workers end after what they do now.
+// finish ends the workers after their present turns.
 func (p *process) finish() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

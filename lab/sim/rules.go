@@ -31,8 +31,8 @@ func (c *contents) tokens() (all []string) {
 	return all
 }
 
-// check checks what the clients of a lock do, whenever it is looked at. The caller holds mu.
-func (o *observer) check(l *observed, next contents) {
+// checkLocked checks what the clients of a lock do, whenever it is looked at.
+func (o *observer) checkLocked(l *observed, next contents) {
 	now := o.world.now()
 	o.checkHead(l)
 	if len(next.Waiters) > 0 && (len(l.Waiters) == 0 || l.Waiters[0].Token != next.Waiters[0].Token) {
@@ -71,7 +71,7 @@ func (o *observer) check(l *observed, next contents) {
 	for _, h := range next.Holders { // it may lose the lock and be queued again
 		delete(l.seen, h.Token)
 	}
-	o.checkForgotten(l, next, now)
+	o.checkForgottenLocked(l, next, now)
 	// A token that has left or released, or whose lease has another token now, does not come back.
 	switch o.last.verb {
 	case "leave":
@@ -100,9 +100,9 @@ func (o *observer) check(l *observed, next contents) {
 	}
 }
 
-// checkForgotten checks that each waiter whose queue was forgotten is back a third of its TTL or WaiterTTL later, or
-// has left. The caller holds mu.
-func (o *observer) checkForgotten(l *observed, next contents, now int64) {
+// checkForgottenLocked checks that each waiter of a lost queue is back a third of its TTL or WaiterTTL later, or has
+// left.
+func (o *observer) checkForgottenLocked(l *observed, next contents, now int64) {
 	for token, at := range l.forgotten {
 		if o.full.Load() > 0 { // it is refused
 			l.forgotten[token], at = now, now

@@ -13,7 +13,7 @@
 // with nanoseconds of its own, so that no two arrive at one instant, and the process has one processor (GOMAXPROCS=1).
 // One thing is left to Go: which of several goroutines of one client goes first that a Close or the end of a context
 // makes ready together. So a seed with several workers in a client may differ from there on. Tokens are drawn from the
-// seed, too.
+// seed as well.
 package sim
 
 import (
@@ -125,7 +125,7 @@ func Run(t *testing.T, cfg Config) *Result {
 	if cfg.Permits == 0 {
 		cfg.Permits = 4
 	}
-	cryptotest.SetGlobalRandom(t, cfg.Seed) // of which tokens are made
+	cryptotest.SetGlobalRandom(t, cfg.Seed) // for tokens
 	w := &world{cfg: cfg, server: fairlocktest.NewServer(t), start: time.Now(), targets: targetsOf(cfg.Permits)}
 	w.run = history.Run{TTL: ttl, WaiterTTL: waiterTTL, Capacity: map[string]int{"semaphore": cfg.Permits,
 		"keyed": cfg.Permits, "rwmutex": 1 << 30}}
@@ -174,7 +174,7 @@ func (w *world) liveness() {
 	w.mu.Lock()
 	w.ending = true
 	w.mu.Unlock()
-	w.tasks.Wait() // for faults, each of which ends itself
+	w.tasks.Wait() // for faults, which end by themselves
 	for _, t := range w.targets {
 		for w.resize(t, 0) != nil {
 		}

@@ -202,7 +202,7 @@ func (e *explorer) run(s *rules.Step, n *node, reply []any) string {
 	return joined
 }
 
-// learn notes what the tokens have been told: whoever waits its ticket, whoever holds its fence.
+// learn records what the tokens have been told: waiters their tickets, holders their fences.
 func (n *node) learn(k *Kind, party int, s *rules.State) {
 	if strings.HasPrefix(n.step, rested) {
 		n.rest, _ = strconv.ParseUint(n.step[strings.IndexByte(n.step, '@')+1:], 10, 64)

@@ -105,7 +105,7 @@ func tokens(weights ...string) (all []token.Token) {
 	return all
 }
 
-// node is a state, and what those who have brought it about know.
+// node is a state, and what the tokens that have caused it know.
 type node struct {
 	parent *node
 	step   string // that led here

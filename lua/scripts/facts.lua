@@ -1,9 +1,10 @@
 -- What every verb builds on: the server's clock, texts of numbers, and what a token says.
 
-local KEPT = 660000 -- ms for which the keys of a queue outlast its waiters, and a tombstone lasts
+local KEPT = 660000 -- ms that the keys of a queue outlast its waiters, and that a tombstone lasts
 local now, now_text -- the server's time in µs; exact below 2^53
 
--- The facts of a token, each at its place from the end (internal/tokens). Of a text that is no token, they are 0 or ''.
+-- The facts of a token, each at its place from the end (internal/tokens). For a text that is not a token, they are 0 or
+-- ''.
 local function ttl_of(token) return tonumber(string.sub(token, -30, -24), 36) or 0 end -- in ms
 local function permits_of(token) return tonumber(string.sub(token, -36, -31), 36) or 0 end -- that there are for it
 local function weight_of(token) return tonumber(string.sub(token, -42, -37), 36) or 0 end -- permits that it asks for

@@ -31,7 +31,7 @@ drop_expired()
 local state = admit()
 if waiting > 0 then write_number(0) end
 
--- Whoever has lost data may list its waiters in another order than the queue has.
+-- After a loss of data, a client may list its waiters in another order than that of the queue.
 local head, mine = call('ZRANGE', queue, 0, 0)[1], nil
 for i = 1, tokens do
   local token = ARGV[FIRST + i - 1]

@@ -6,7 +6,7 @@ local kept, by, refused = ARGV[2], ARGV[3], ARGV[4]
 kept, refused = tonumber(kept), tonumber(refused)
 local FIRST = 5
 
--- Whatever is wrong with the queue, what is released stays released.
+-- A broken queue does not undo a release.
 local released = false
 pcall(read_number, 0) -- what leaves counts if the number was lost
 for i = FIRST, #ARGV do released = release(ARGV[i], nil, kept, by) or released end

@@ -4,9 +4,9 @@
 --                 queue's clock, and the server's time when that was set, in µs. After a resize " <permits>"
 --                 follows: while a slot moves, a release cannot declare the key resized, which is nearly never there
 --
--- The next number is the time in µs, or the last number + 1 if that is higher: numbers rise if the clock stands still or
--- steps back, and if data are lost. The queue's clock advances with the server's, by at most a second at each update: so
--- one step or stall of the server does not expire waiters that send heartbeats.
+-- The next number is the time in µs, or the last number + 1 if that is higher. So numbers rise if the clock stands
+-- still or steps back, and after a loss of data. The queue's clock advances with the server's, by at most a second at
+-- each update. So one step or stall of the server does not expire waiters that send heartbeats.
 
 local last, clock
 local missing = false -- whether there was no number when the script began
@@ -41,9 +41,10 @@ local function next_number()
   return last
 end
 
--- write_number records the last number and the queue's clock. They last for FenceTTL longer than ms and than the queue, until the
--- server's clock has reached the number (a clock that has stepped back would give lower ones), and as long as before: an operator's
--- request does not know the FenceTTL of the lock's clients.
+-- write_number records the last number and the queue's clock. They last for FenceTTL longer than ms and than the queue.
+-- They also last until the server's clock has reached the number, because a clock that has stepped back would give
+-- lower ones. They never last for a shorter time than before, because an operator's request does not know the clients'
+-- FenceTTL.
 local function write_number(ms)
   last = math.max(last, now)
   ms = math.max(ms + fence_ttl, (queue_ms or call('PTTL', queue)) + fence_ttl, math.ceil((last - now) / 1000),

@@ -13,8 +13,8 @@ local too_heavy = 0 -- heads that this script has dropped because they ask for m
 local handed = '' -- ' <token> <fence> <ms>' of each waiter that this script has handed the lock
 local changed = false -- whether another waiter may be the head, or a lease may end sooner, than before
 
--- open prepares what admission needs, after read_number. A queue of which a key was lost is forgotten: its waiters come back with
--- their tickets.
+-- open prepares admission, after read_number. If a key of the queue was lost, it removes the queue, and its waiters
+-- come back with their tickets.
 local function open()
   waiting = call('ZCARD', queue)
   local whole = call('ZCARD', heartbeats) == waiting and not (missing and waiting > 0)
@@ -25,7 +25,7 @@ local function open()
   write_number(0)
 end
 
--- keep_queue has all keys of waiters last for another ms, less a minute at most.
+-- keep_queue makes all keys of waiters last for ms from now, less a minute at most.
 local function keep_queue(ms)
   queue_ms = call('PTTL', queue)
   if queue_ms >= ms - 60000 then return end
@@ -42,7 +42,7 @@ local function dequeue(...)
   changed = true
 end
 
--- drop_expired drops waiters that have expired, wherever they stand.
+-- drop_expired drops expired waiters, whatever their positions.
 local function drop_expired()
   if waiting == 0 then return end
   local expired = call('ZRANGEBYSCORE', heartbeats, '-inf', text_of(clock + 999), 'LIMIT', 0, DROPS)
@@ -56,8 +56,8 @@ local function notify(token, text)
   redis.pcall('PUBLISH', string.match(queue, '^(.-):{') .. ':notify:' .. client, token .. ' ' .. text)
 end
 
--- tell_head tells the head after how long another request can help, if a lease ends soon: perhaps nobody will release it. The
--- requester learns it from its reply. Heartbeats tell of later ends.
+-- tell_head notifies the head when another request can help, if a lease ends soon, because it may not be released. The
+-- requester learns it from its reply, and later ends from heartbeats.
 local function tell_head(requester)
   local ms = changed and waiting > 0 and next_end() or -1
   if ms < 0 or ms > 1500 then return end
@@ -72,8 +72,8 @@ local function grant(token, ms)
   return fence
 end
 
--- take_over has another token hold the lock in place of this one, for ms. Returns the fence of the new lease. If it fails half-way,
--- the lock stays taken.
+-- take_over passes the lease to another token, for ms. Returns the fence of the new lease. If it fails half-way, the
+-- lock stays taken.
 local function take_over(token, by, ms)
   extend(token, ms) -- a full server lets the rest pass
   local fence = grant(by, ms)
@@ -102,10 +102,10 @@ local function next_head()
   end
 end
 
--- admit is the only rule of admission. It grants the waiter that is next the lock if so much is free as it asks for, for what is
--- left until it expires, at most for its TTL; else it stops. The requester is the waiter that sends this request: it has not
--- expired. Others are notified. Returns what is left of the queue (empty; blocked: nobody can be granted the lock now; more: a
--- bound was reached, and another request goes on), and the fence if the requester was granted the lock.
+-- admit is the only rule of admission. While the next waiter fits, it grants the lock to it, until the waiter expires,
+-- at most for its TTL. The requester is the waiter that sends this request, which has not expired. Others are notified.
+-- Returns the state of the queue, and the fence if the requester was granted the lock. The state is empty; blocked: the
+-- next waiter does not fit; or more: a bound was reached, and another request goes on.
 local function admit(requester)
   local admitted, own = 0, nil
   while not full() do
@@ -144,8 +144,7 @@ end
 -- has_tombstone reports whether the token is refused.
 local function has_tombstone(token) return tonumber(call('ZSCORE', tombstones, token) or 0) > now end
 
--- hand_off(released) admits waiters after a release, and returns the reply. Whatever is wrong with the queue, what was
--- released stays released.
+-- hand_off(released) admits waiters after a release, and returns the reply. A broken queue does not undo the release.
 local function hand_off(released)
   local ok, state = pcall(function()
     read_number(0)

@@ -1,4 +1,4 @@
--- renew: has a lease last for ttl from now, at most for the TTL in its token.
+-- renew: extends a lease to ttl from now, at most to the TTL in its token.
 -- ARGV  fence_ttl token ttl fence
 --       ttl: ms; fence: of the lease
 -- reply renewed | lost

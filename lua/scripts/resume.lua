@@ -1,4 +1,4 @@
--- resume: has another token hold the lock in place of this one, with another fence, unless that was done already.
+-- resume: passes a lease to another token, with another fence, unless that was done already.
 -- ARGV  fence_ttl token fence ttl by
 --       fence: of the lease; ttl: ms; by: the other token, of the same weight and key
 -- reply resumed fence

@@ -2,5 +2,5 @@ package dbtest
 
 import "syscall"
 
-// endWithParent has the kernel send the signal when the process that has started the server ends.
+// endWithParent makes the kernel send the signal when the process that has started the server ends.
 func endWithParent(attr *syscall.SysProcAttr, signal syscall.Signal) { attr.Pdeathsig = signal }

@@ -1,5 +1,5 @@
 // Package dbtest starts private database servers, for tests and for bench. Each listens on a Unix socket in a directory
-// of its own, and its data is gone when it stops. The package has no driver: whoever uses it connects by the DSN.
+// of its own, and its data is gone when it stops. The package has no driver. Its users connect by the DSN.
 package dbtest
 
 import (

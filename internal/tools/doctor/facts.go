@@ -144,7 +144,7 @@ func version(f facts) Finding {
 	case major == 0:
 		return f.untold()
 	case major < 6 || major == 6 && minor < 2:
-		return is(Problem, "Redis %d.%d; the scripts need commands that came with 6.2", major, minor)
+		return is(Problem, "Redis %d.%d; the scripts need Redis 6.2", major, minor)
 	}
 	return is(OK, "Redis %d.%d", major, minor)
 }
@@ -178,7 +178,7 @@ func eviction(f facts) Finding {
 	case known && limit == 0:
 		return is(Warning, "maxmemory-policy is %s; nothing is evicted as long as maxmemory is 0", policy)
 	}
-	return is(Problem, "maxmemory-policy is %s: an evicted key is a lock that two can hold, or a queue without order",
+	return is(Problem, "maxmemory-policy is %s: if a key is evicted, two can hold its lock, or its queue loses its order",
 		policy)
 }
 
@@ -202,29 +202,29 @@ func memory(f facts) Finding {
 func persistence(f facts) Finding {
 	on := f.told["appendonly"] + f.told["aof_enabled"]
 	const status = "INFO persistence"
-	const disk = "the server's log says why: look at the space on its disk, at the rights to its directory, " +
-		"and at its memory"
+	const disk = "the server's log says why: check its disk space, the permissions of its directory, " +
+		"and its memory"
 	switch fsync := f.told["appendfsync"]; {
 	case f.told["loading"] == "1":
 		return is(Problem, "the server is still loading its data, and refuses everything").
-			advise("wait until it has loaded them; how long that takes is among what it says of its persistence", status)
+			advise("wait until it has loaded them; INFO persistence says how long that takes", status)
 	case strings.HasPrefix(f.writes, "MISCONF"):
 		return is(Problem,
-			"it cannot save its data, and refuses to write (MISCONF): no lock is granted, and none is renewed").advise(
+			"it cannot save its data, and refuses writes (MISCONF): no lock is granted or renewed").advise(
 			disk, status)
 	case f.told["aof_last_write_status"] == "err":
-		return is(Problem, "it cannot write its append-only file, and refuses to write (MISCONF)").advise(disk, status)
+		return is(Problem, "it cannot write its append-only file, and refuses writes (MISCONF)").advise(disk, status)
 	case f.told["rdb_last_bgsave_status"] == "err":
-		return is(Warning, "its last snapshot failed: unless it is told not to, it refuses to write (MISCONF)").advise(disk,
+		return is(Warning, "its last snapshot failed: by default, it then refuses writes (MISCONF)").advise(disk,
 			status)
 	case on == "":
 		return f.untold()
 	case !strings.ContainsAny(on, "y1"): // yes, 1
 		return is(Warning,
-			"appendonly is no: after a restart, each lock begins anew, and two can hold it until the first one's next renewal")
+			"appendonly is no: a restart loses all locks, and two can hold one until the first one's next renewal")
 	case fsync == "no":
 		return is(Warning, "appendfsync is no: a crash of the machine may lose the grants of half a minute").
-			advise("set it, and the same in redis.conf", "CONFIG SET appendfsync everysec")
+			advise("set it, also in redis.conf", "CONFIG SET appendfsync everysec")
 	default:
 		return is(OK, "appendonly, appendfsync %s", cmp.Or(fsync, "is not told"))
 	}
@@ -236,7 +236,7 @@ func expiry(f facts) Finding {
 		return unreported(f.config)
 	case "no":
 		return is(Warning,
-			"lazyfree-lazy-expire is no: when a queue of 100,000 waiters expires, the server stands still for about 20 ms")
+			"lazyfree-lazy-expire is no: when a queue of 100,000 waiters expires, the server blocks for about 20 ms")
 	}
 	return is(OK, "lazyfree-lazy-expire is yes")
 }
@@ -246,7 +246,7 @@ func replicas(f facts) Finding {
 		return f.untold()
 	}
 	const longLag = 10 // seconds; Redis's own default for min-replicas-max-lag
-	const link, status = "look at the replicas, their logs and the network", "INFO replication"
+	const link, status = "check the replicas, their logs and the network", "INFO replication"
 	n := 0
 	for ; f.told[fmt.Sprint("slave", n)] != ""; n++ { // slave0:ip=…,port=…,state=…,offset=…,lag=…
 		replica := fields(f.told[fmt.Sprint("slave", n)], ",")
@@ -259,10 +259,10 @@ func replicas(f facts) Finding {
 	good, counted := f.number("min_slaves_good_slaves") // told only if some are wanted
 	switch {
 	case counted && good < want:
-		return is(Problem, "%d of %d for min-replicas-to-write are near enough: every lock is refused (NOREPLICAS)", good,
-			want).advise(link, status)
+		return is(Problem, "%d of the %d replicas for min-replicas-to-write keep up: every lock is refused (NOREPLICAS)",
+			good, want).advise(link, status)
 	case n == 0:
-		return is(OK, "none: nothing is lost in a failover, and an outage of this server is one of its locks")
+		return is(OK, "none: no failover can lose locks, and no lock works while this server is down")
 	case told && want == 0:
 		return is(Warning,
 			"%s, and min-replicas-to-write is 0, so a primary that is cut off grants locks that a failover loses",

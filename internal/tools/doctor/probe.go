@@ -33,7 +33,7 @@ func (s *server) latency(ctx context.Context) (Finding, error) {
 	return latency(trips), nil
 }
 
-// latency judges round trips, of which a lock and unlock take two.
+// latency judges round trips. A lock and unlock take two.
 func latency(trips []time.Duration) Finding {
 	slices.Sort(trips)
 	p50, p90 := trips[len(trips)/2], trips[len(trips)*9/10]
@@ -90,14 +90,13 @@ func slowest(entries []redis.SlowLog) Finding {
 		brief(slowest.Duration), which)
 	if ours {
 		return f.advise(
-			"that script normally takes less than 1 ms: look at what slows the server down, such as swap, a fork, "+
+			"that script normally takes less than 1 ms: check what slows the server down, such as swap, a fork, "+
 				"or a CPU that it shares", "LATENCY DOCTOR")
 	}
 	return f
 }
 
-// scriptIn returns whether a command of the slow log runs a script of this version, and of which verb; "" if that is
-// not known.
+// scriptIn reports whether a command of the slow log runs a script of this version. verb is its verb, or "".
 func scriptIn(args []string) (verb string, ours bool) {
 	if len(args) < 2 || !strings.HasPrefix(strings.ToLower(args[0]), "eval") {
 		return "", false
@@ -126,7 +125,7 @@ type search struct {
 	seen    int            // keys of locks
 	foreign []string       // of another type: each call for that lock fails
 	kept    int            // numbers of permits that resize has set, which stay until they are reset
-	eternal []string       // that should expire and never do: a mutex whose lock is among them stays held for ever
+	eternal []string       // that should expire and never do: a mutex whose lock is among them stays held forever
 	layouts map[string]int // how many numbers have which
 }
 
@@ -149,7 +148,7 @@ func (s *server) keys(ctx context.Context) (Finding, error) {
 				f = s.empty(ctx)
 			}
 			if cursor != 0 {
-				f.Found += fmt.Sprintf("; stopped after %s, before all keys were seen", scanWindow)
+				f.Found += fmt.Sprintf("; stopped after %s, before all keys were read", scanWindow)
 			}
 			return f, nil
 		}
@@ -253,9 +252,9 @@ func (f *search) finding() Finding {
 	}
 	switch {
 	case len(f.foreign) > 0:
-		return is(Problem, "%s not of locks, which fail: %s", inspect.Count(len(f.foreign), "key"), some(f.foreign))
+		return is(Problem, "%s of other programs where locks fail: %s", inspect.Count(len(f.foreign), "key"), some(f.foreign))
 	case slices.ContainsFunc(f.eternal, func(key string) bool { return strings.HasSuffix(key, `}:lock"`) }):
-		return is(Problem, "held for ever, by nobody: %s", some(f.eternal)).
+		return is(Problem, "held forever, as the key has no expiry: %s", some(f.eternal)).
 			advise("release them by fairlock release, and find out what wrote them: the library's keys expire", "")
 	case len(f.eternal) > 0:
 		verb := map[bool]string{true: "expires", false: "expire"}[len(f.eternal) == 1]
@@ -263,7 +262,7 @@ func (f *search) finding() Finding {
 	}
 	but := ""
 	if f.kept > 0 {
-		but = fmt.Sprintf(", but for %d that resize has set and --reset removes", f.kept)
+		but = fmt.Sprintf(", except %d set by resize, which --reset removes", f.kept)
 	}
 	return is(OK, "%s of locks, of the right types, and they expire%s", inspect.Count(f.seen, "key"), but)
 }
@@ -275,13 +274,13 @@ const exercising = 10 * time.Second
 func (s *server) locks(parent context.Context) (Finding, error) {
 	switch {
 	case s.name == "":
-		return is(Unchecked, "no lock lives here: it has no slots"), nil
+		return is(Unchecked, "not tried: this node has no slots"), nil
 	case strings.HasPrefix(s.facts.writes, "READONLY"), s.facts.told["role"] != "master" && s.facts.told["role"] != "":
-		return is(Unchecked, "no lock is tried on a replica"), nil
+		return is(Unchecked, "not tried on a replica"), nil
 	case s.facts.writes != "":
 		return is(Problem, "no lock can be acquired now: %s", s.facts.writes), nil
 	case s.For != Use:
-		return is(Unchecked, "an operator need not lock"), nil
+		return is(Unchecked, "not needed by an operator"), nil
 	}
 	began := time.Now()
 	notified, err := s.exercise(parent)
@@ -295,15 +294,15 @@ func (s *server) locks(parent context.Context) (Finding, error) {
 		return is(Problem, "a lock could not be acquired: %s", inspect.Cause(err)), nil
 	}
 	if !notified {
-		advice := "look for what drops idle or Pub/Sub connections on the way here"
+		advice := "find what drops idle or Pub/Sub connections on the way to the server"
 		if s.unnotified {
-			advice = "see what the check of rights says"
+			advice = "see the check of rights"
 		}
 		return is(Warning,
-			"one was taken, renewed, handed over and given back, but no notification came: a waiter is granted the lock "+
+			"one was taken, renewed, handed over and released, but no notification came: a waiter is granted the lock "+
 				"at its next heartbeat, up to a second later").advise(advice, ""), nil
 	}
-	return is(OK, "one was taken, renewed, handed over and given back, all within %s", brief(took)), nil
+	return is(OK, "one was taken, renewed, handed over and released, all within %s", brief(took)), nil
 }
 
 // exercise returns whether a notification told the second client.

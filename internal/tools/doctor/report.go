@@ -11,7 +11,7 @@ import (
 // Result is what became of a check.
 type Result string
 
-// The results. Unchecked is neither good nor bad.
+// The results. Unchecked means that the result is unknown.
 const (
 	OK        Result = "ok"
 	Warning   Result = "warning"
@@ -41,7 +41,7 @@ func (f Finding) advise(advice, paste string) Finding {
 }
 
 // asAdmin is the advice if a check needs rights that the user lacks.
-const asAdmin = "call this as a user who may, an admin's for example"
+const asAdmin = "run this as a user with more rights, such as an admin"
 
 // broken is what a check has found when the connection failed.
 func broken(err error) Finding {

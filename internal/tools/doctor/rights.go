@@ -219,16 +219,15 @@ func (s *server) writable(ctx context.Context) error {
 	return nil
 }
 
-// rightsFinding says which rights the user lacks, of which that is not known, and which commands the server refuses to
-// everybody.
+// rightsFinding says which rights the user lacks or may lack, and which commands the server refuses to everybody.
 func (s *server) rightsFinding(result Result, lacks, perhaps, refused []string) Finding {
-	f := is(result, "the user may do all that %s need", map[Purpose]string{Use: "locks", Look: Look.Commands(),
+	f := is(result, "the user has all rights that %s need", map[Purpose]string{Use: "locks", Look: Look.Commands(),
 		Operate: "status, " + Operate.Commands()}[s.For])
 	var found, advice []string
 	if len(refused) > 0 {
 		found = append(found, "the server refuses "+strings.Join(refused, ", "))
 		advice = append(advice,
-			"if it is a service that others run, look in its documentation for how to have these commands")
+			"on a managed service, its documentation says how to enable these commands")
 	}
 	if len(lacks) > 0 {
 		f.Own = len(refused) == 0
@@ -239,11 +238,11 @@ func (s *server) rightsFinding(result Result, lacks, perhaps, refused []string) 
 		}
 		found = append(found, text)
 		if s.For == Use {
-			advice = append(advice, "give them to the user; what an operator's user needs, --for look or --for operate says")
+			advice = append(advice, "grant them; for an operator's user, see --for look or --for operate")
 		}
 	}
 	if len(lacks) > 0 && len(perhaps) > 0 {
-		advice = append(advice, "if Redis says of a pattern that it has no effect, the user has had that right")
+		advice = append(advice, "if Redis replies that a pattern has no effect, the user has that right already")
 		for _, rule := range perhaps { // each in a line of its own, because then Redis refuses the whole line
 			f.Paste += "\nACL SETUSER " + s.user() + " " + rule
 		}

@@ -30,16 +30,16 @@ var checks = []check{
 	{"reachable", (*server).reachable, "", ""},
 	{"version", told(version), "upgrade to Redis 6.2 or later", ""},
 	{"role", told(role), "connect to the primary, or by Sentinel; see help connection", ""},
-	{"cluster", (*server).cluster, "look at its nodes, and at which slots nobody serves", "CLUSTER INFO"},
+	{"cluster", (*server).cluster, "check its nodes, and which slots are not served", "CLUSTER INFO"},
 	{"rights", (*server).rights, "give the user what it lacks", ""},
 	{"trial lock", (*server).locks, "see what the other checks say", ""},
-	{"eviction", told(eviction), "set it, and the same in redis.conf", "CONFIG SET maxmemory-policy noeviction"},
+	{"eviction", told(eviction), "set it, also in redis.conf", "CONFIG SET maxmemory-policy noeviction"},
 	{"memory", told(memory), "raise maxmemory, or find out what fills it: a full server refuses locks (OOM)",
 		"MEMORY STATS"},
 	{"persistence", told(persistence),
 		"set it, with appendfsync everysec; else, after a restart, keep the port closed for the longest TTL",
 		"CONFIG SET appendonly yes"},
-	{"expiry", told(expiry), "set it, and the same in redis.conf", "CONFIG SET lazyfree-lazy-expire yes"},
+	{"expiry", told(expiry), "set it, also in redis.conf", "CONFIG SET lazyfree-lazy-expire yes"},
 	{"replicas", told(replicas), "set it, with min-replicas-max-lag 10", "CONFIG SET min-replicas-to-write 1"},
 	{"latency", (*server).latency, "look at the network, and at what keeps the server busy; a renewal has a third of TTL",
 		"LATENCY DOCTOR"},
@@ -82,28 +82,28 @@ func Unreachable(o Options, err error) Report {
 
 // cures are what to do about an error of a connection with these words; the first that match count.
 var cures = []struct{ words, advice string }{
-	{"WRONGPASS", "look at the user's name and password"},
+	{"WRONGPASS", "check the user's name and password"},
 	{"NOAUTH", "give a user and a password; see help connection"},
 	{"DENIED",
 		"set a password on the server, or bind it to an address that only your own hosts reach, and end its protected mode"},
 	{"max number of clients", "find out who holds connections (CLIENT LIST), or raise maxclients"},
-	{"DB index", "look at the number of the database, which ends the URL"},
-	{"cluster support disabled", "it is no cluster: leave cluster and addr out of the URL"},
+	{"DB index", "check the database number at the end of the URL"},
+	{"cluster support disabled", "it is not a cluster: leave cluster and addr out of the URL"},
 	{"cluster", "the user of a cluster needs +cluster|slots; see help connection"},
-	{"all sentinels", "look at the Sentinels' addresses and the name of the master"},
-	{"x509:", "look at the certificate, and at the name in the URL"},
+	{"all sentinels", "check the Sentinels' addresses and the name of the master"},
+	{"x509:", "check the certificate, and the name in the URL"},
 	{"tls:", tls},
-	{"no answer", "look whether it hangs, and at firewalls; " + tls},
-	{"i/o timeout", "look whether it hangs, and at firewalls"},
-	{"EOF", tls + "; else look at what is between here and there"},
-	{"", "look at its address and port, whether it runs, and at firewalls"},
+	{"no answer", "check whether it hangs, and firewalls; " + tls},
+	{"i/o timeout", "check whether it hangs, and firewalls"},
+	{"EOF", tls + "; else check proxies and firewalls in between"},
+	{"", "check its address and port, whether it runs, and firewalls"},
 }
 
 func cure(err error) string {
 	for _, c := range cures {
 		if strings.Contains(err.Error(), c.words) {
 			if c.words == "" && inspect.Refused(err) {
-				return "it has replied so; its documentation and its log say why"
+				return "the server replied that; its documentation and its log may say why"
 			}
 			return c.advice
 		}
@@ -166,9 +166,9 @@ func nameOn(ctx context.Context, rdb *redis.ClusterClient, address, namespace st
 func (s *server) check(ctx context.Context, r *Report) {
 	gone := false
 	for _, c := range checks {
-		f := is(Unchecked, "the server was not asked any more")
+		f := is(Unchecked, "not checked after the connection failed")
 		if s.facts.told["mode"] == "sentinel" && c.name != "role" && c.name != "version" && c.name != "reachable" {
-			r.add(c.name, s.address, is(Unchecked, "a Sentinel has none of that"))
+			r.add(c.name, s.address, is(Unchecked, "does not apply to a Sentinel"))
 			continue
 		}
 		if gone = gone || ctx.Err() != nil; !gone {
@@ -191,7 +191,7 @@ func (s *server) check(ctx context.Context, r *Report) {
 		}
 		if strings.HasPrefix(f.Paste, "CONFIG ") && s.facts.config != nil && !inspect.Lacks(s.facts.config) { // nobody may
 			f.Advice, f.Paste = f.Advice+
-				"; the server refuses CONFIG: if it is a service that others run, among the settings of the service", ""
+				"; the server refuses CONFIG: on a managed service, use its own settings", ""
 		}
 		r.add(c.name, s.address, f)
 	}

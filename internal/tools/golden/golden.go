@@ -11,7 +11,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files in testdata anew")
 
-// Equal asserts that a text is that of a file in testdata. With -update, the text is written there.
+// Equal asserts that text equals a file in testdata. With -update, it writes text there.
 func Equal(t *testing.T, file, text string) {
 	t.Helper()
 	path := "testdata/" + file

@@ -128,7 +128,7 @@ func (a *acquisition) trustedUntil(by int64) (until int64) {
 		switch {
 		case e.At > by:
 		case e.Op == Granted || e.Op == Renewed:
-			until = e.Until // a renewal never lowers it; whoever resumes the lease for a shorter time does
+			until = e.Until // a renewal never lowers it; a Resume for a shorter time does
 		case e.Op == Used && a.process.kill.To-e.At < stall: // its last renewal may not have been recorded
 			until = max(until, e.At)
 		}
@@ -152,7 +152,7 @@ func (a *acquisition) waitsUntil() int64 {
 	return at
 }
 
-// byRedis reports whether Redis said that a lease is over: not the client's clock, nor its Close.
+// byRedis reports whether a lease ended because of a reply of Redis, and not by the client's clock or its Close.
 func byRedis(e *Event) bool {
 	return e.Err == "" || strings.Contains(e.Err, fairlock.ErrRevoked.Error())
 }

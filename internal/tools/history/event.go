@@ -39,7 +39,7 @@ type Event struct {
 	// of Request: how many there are for it, unless the lock was resized; 0: as the Run says
 	Permits int `json:"permits,omitempty"`
 
-	Key      string `json:"key,omitempty"`       // of Request: for which key of a keyed semaphore
+	Key      string `json:"key,omitempty"`       // of Request: the key of a keyed semaphore
 	KeyLimit int    `json:"key_limit,omitempty"` // of Request: permits that its key may hold at once; 0: any number
 
 	Token  string `json:"token,omitempty"`

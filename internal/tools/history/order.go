@@ -42,7 +42,7 @@ func (c *checker) tickets(l *lock) {
 }
 
 // fences: they are distinct, and rise in the order of the grants. A grant was made after each request with a lower
-// fence. If the grant with the next lower fence leaves no room for it, it was made after the end of that one, too. If
+// fence. If the grant with the next lower fence leaves no room for it, it was also made after the end of that one. If
 // Redis's clock was stepped back, fences may fall across a loss of data.
 func (c *checker) fences(l *lock) {
 	now := int64(0)

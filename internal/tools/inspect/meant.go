@@ -13,7 +13,7 @@ import (
 	"github.com/fairlock/fairlock-go/internal/keyspace"
 )
 
-// What may have been meant by a name or a namespace of which there is nothing.
+// Suggestions for an unused name or an empty namespace.
 
 const (
 	// guessing is how long it may take to find that out.
@@ -60,7 +60,7 @@ func (s *Server) NoLocks(namespaces []string, err error) string {
 	case slices.Contains(namespaces, s.Namespace), len(namespaces) == 0 && err != nil:
 		return ""
 	case len(namespaces) == 0:
-		return text + ", nor in another"
+		return text + " or in any other"
 	case err != nil:
 		text = "no locks were found in this namespace"
 	}
@@ -94,8 +94,8 @@ func (s *Server) Used(ctx context.Context, name string) (used []ID, elsewhere []
 	return slices.SortedFunc(maps.Keys(seen), ID.Compare), slices.Sorted(maps.Keys(namespaces)), err
 }
 
-// Meant are those of the locks in use that may be meant by one that nobody uses: others of its name, and unless it was
-// used lately, those with names like it, the most alike first.
+// Meant returns the locks in use that a user may mean by an unused name. These are other kinds of that name, and unless
+// it was used lately, locks with similar names, the most similar first.
 func (l Lock) Meant(used []ID) (meant []ID) {
 	if l.InUse() || l.Idle() {
 		return nil
@@ -110,7 +110,7 @@ func (l Lock) Meant(used []ID) (meant []ID) {
 }
 
 // NotSearched says why Meant may miss names.
-func NotSearched(err error) string { return "names like it could not be searched: " + Cause(err) }
+func NotSearched(err error) string { return "similar names could not be searched: " + Cause(err) }
 
 // mostAlike are those whose names are at least so much like a name, the most alike first.
 func mostAlike[T any](name string, least float64, all []T, nameOf func(T) string) (some []T) {
@@ -148,8 +148,8 @@ func alike(a, b []uint64) float64 {
 	return float64(common) / float64(min(len(a), len(b)))
 }
 
-// pairs are those of neighbouring characters of a name, in order. Its beginning and its end are characters, too; case
-// does not count, nor do spaces at the ends.
+// pairs are those of neighbouring characters of a name, in order. Its beginning and its end count as characters. Case
+// and spaces at the ends do not count.
 func pairs(name string) (all []uint64) {
 	last := rune(0)
 	for _, r := range strings.ToLower(strings.TrimSpace(name)) + "\x00" {

@@ -72,7 +72,7 @@ func TestServer_NoLocks(t *testing.T) {
 			s.Namespace = namespace
 			return s.NoLocks(s.Namespaces(t.Context()))
 		}
-		require.Equal(t, "no locks in this namespace, nor in another", says("shop"))
+		require.Equal(t, "no locks in this namespace or in any other", says("shop"))
 		for _, namespace := range []string{"a", "billing", "shop live", "shops"} {
 			m.Mutex("x").In(namespace).HoldAs("web-1")
 		}
@@ -93,7 +93,7 @@ func TestServer_NoLocks(t *testing.T) {
 		link.Hang()
 		_, _, err = s.Used(t.Context(), "x")
 		require.EqualError(t, err, "not finished within 3s")
-		require.Equal(t, "names like it could not be searched: not finished within 3s", NotSearched(err))
+		require.Equal(t, "similar names could not be searched: not finished within 3s", NotSearched(err))
 		require.Empty(t, says("shop"), "nobody knows")
 		require.Equal(t, "no locks were found in this namespace; namespaces with locks: x",
 			s.NoLocks([]string{"x"}, context.DeadlineExceeded))

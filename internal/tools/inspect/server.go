@@ -28,8 +28,8 @@ type Lock struct {
 	Err error // why it cannot be read, a key of something else for example; the State is zero then
 }
 
-// Unknown reports whether the lock could not be read, but another user, or another moment, might: it may be in use. A
-// lock of which a key is somebody else's is none of ours.
+// Unknown reports whether the lock could not be read now or by this user, so that it may be in use. A lock with a key
+// of another program does not count.
 func (l Lock) Unknown() bool { return l.Err != nil && call.OriginOf(l.Err) != call.Permanent }
 
 // Held reports whether somebody holds the lock.
@@ -62,8 +62,8 @@ func (l Lock) HeldFor() time.Duration {
 	return h.Age
 }
 
-// ByHeld orders locks: first the one that has been held longest, last those that nobody holds, or of which that is not
-// known. Each was read at a time of its own, so HeldFor would not do.
+// ByHeld orders locks: first the one that has been held longest, last those that are not held, or may not be. Each was
+// read at a time of its own, so HeldFor cannot be compared.
 func ByHeld(a, b Lock) int {
 	since := func(l Lock) uint64 {
 		if l.HeldFor() < 0 {
@@ -74,8 +74,8 @@ func ByHeld(a, b Lock) int {
 	return cmp.Compare(since(a), since(b))
 }
 
-// ByWait orders locks: first the one whose oldest wait began first, last those for which nobody waits. Each was read at
-// a time of its own, so OldestWait would not do.
+// ByWait orders locks: first the one whose oldest wait began first, last those without waiters. Each was read at a time
+// of its own, so OldestWait cannot be compared.
 func ByWait(a, b Lock) int {
 	since := func(l Lock) int64 {
 		if l.OldestWait <= 0 {
@@ -95,8 +95,7 @@ func longestHeld(a, b admin.Holder) int {
 	return cmp.Compare(a.Fence, b.Fence)
 }
 
-// Late is how many holders have missed renewals, of those of which that is known; all reports whether it is known of
-// every holder.
+// Late returns how many holders are known to have missed renewals. all reports whether it is known of every holder.
 func (l Lock) Late() (n int, all bool) {
 	all = l.Unlisted() == 0
 	for _, h := range l.Holders {
@@ -224,7 +223,7 @@ func (s *Server) Read(ctx context.Context, waiters int, ids ...ID) (read []Lock,
 	return read, err
 }
 
-// Bare is the error of a method of admin without the name of the lock, which whoever reads many locks adds.
+// Bare returns the error of a method of admin without the lock's name. Callers that read many locks add it.
 func Bare(err error) error {
 	var e *fairlock.Error
 	if errors.As(err, &e) {
@@ -265,8 +264,8 @@ func Unread(all []Lock) error {
 	return unread{fmt.Sprintf("%d of %s could not be read: %s", n, Count(len(all), "lock"), causes[0]), first}
 }
 
-// addCause adds a cause that is not there yet. Of two that name rights, of which one lacks, those that stand in both
-// remain: scripts of two kinds meet the same right in lines with different others.
+// addCause adds a cause that is not there yet. Two causes that name missing rights are merged to the rights in both,
+// because scripts of two kinds name the same right among different others.
 func addCause(causes []string, cause string) []string {
 	rights := func(cause string) []string {
 		if text, ok := strings.CutPrefix(cause, lacksText); ok {

@@ -67,7 +67,7 @@ func (t *traffic) Replied() time.Time {
 }
 
 // Spent is how much of Redis's time all requests have taken at most. How long their replies took does not count:
-// neither the network nor a Redis that hangs makes them cost more.
+// a slow network or a Redis that hangs does not make them cost more.
 func (t *traffic) Spent() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 // AtLimit is the level of a key that was found with a first waiter without room below the key limit.
 const AtLimit = 1 << 32
 
-// Next is the token of the waiter that is next; "" if there is none. Nothing is said of one of which a part was lost.
+// Next returns the token of the waiter that is next, or "" if there is none or a part of the lock was lost.
 func (s *State) Next() string {
 	o := NewOrder(s)
 	for _, h := range s.Live() {
@@ -32,8 +32,7 @@ type Order struct {
 	state  *State // for the number of permits
 }
 
-// NewOrder returns that of a lock for which nobody waits and of which nothing is held, and which has as many permits as
-// that state says.
+// NewOrder returns the Order of an idle lock with the number of permits of s.
 func NewOrder(s *State) *Order {
 	return &Order{held: map[string]int{}, latest: map[string]uint64{}, lines: map[string][]Waiter{},
 		turns: map[string]Turn{}, state: s}
@@ -137,8 +136,8 @@ func (o *Order) queue(s *State) {
 	}
 }
 
-// begin is the order in which the step admits waiters: what has ended is gone, also by the step itself, and so are
-// those that leave; whoever waits and sends the request has joined.
+// begin returns the Order at the beginning of admission. Leases that have ended, also by the step itself, and waiters
+// that leave are gone. The waiter that sends the request has joined.
 func (s *Step) begin() *Order {
 	o := NewOrder(s.After)
 	by, _ := s.by()
@@ -175,8 +174,8 @@ func (s *Step) begin() *Order {
 }
 
 // Each grant is that of the waiter that is next at that moment, or of a newcomer that comes before all waiters that can
-// be granted the lock. Afterwards none is next that fits. Whoever is refused or joins is told why. Lines and turns are
-// as they should.
+// be granted the lock. Afterwards no waiter that is next fits. A reply to a refused or queued request has the reason.
+// Lines and turns are correct.
 func next(s *Step) string {
 	if s.reads() {
 		return ""

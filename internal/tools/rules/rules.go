@@ -34,8 +34,8 @@ func Check(s *Step, without ...string) (wrong []string) {
 	return wrong
 }
 
-// A request that is sent twice changes nothing the second time; only the number may expire sooner. Nor does one that
-// reads, or fails.
+// A request that is sent twice changes nothing the second time; only the number may expire sooner. A script that reads
+// or fails does not do so.
 func again(s *Step) string {
 	reads := s.Verb == "inspect" || s.fails() && !s.Refused
 	if s.Before == s.After || !s.Again && !reads {
@@ -64,7 +64,7 @@ func exclusion(s *Step) string {
 	return ""
 }
 
-// No more is held than there is for whoever is granted something, and than its key may hold.
+// A grant must not exceed the number of permits of its token, or the limit of its key.
 func room(s *Step) string {
 	after := *s.After
 	by, _ := s.by()
@@ -112,7 +112,8 @@ func numbers(s *Step) string {
 	return ""
 }
 
-// A token with a tombstone gets nothing new. A tombstone is set for whom it is asked for, and stands until it is over.
+// A token with a tombstone is not queued or granted the lock. A tombstone is set for the requested tokens, and stays
+// until it expires.
 func tombstones(s *Step) string {
 	for token, until := range s.Before.Tombstones {
 		if until <= s.Before.Now {
@@ -186,7 +187,7 @@ func queue(s *Step) string {
 	return ""
 }
 
-// forgotten says whether a queue of which a key was lost is forgotten by a script that admits waiters.
+// forgotten checks that a script that admits waiters removes a queue that has lost a key.
 func (s *Step) forgotten() string {
 	for _, w := range s.After.Waiters {
 		if s.admits() && w.Token != s.requester() {

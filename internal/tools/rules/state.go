@@ -39,7 +39,7 @@ type Member struct {
 	Text   string // of a field: its value
 }
 
-// State is a lock in Redis, at one moment. A lock of which nothing is there is idle.
+// State is a lock in Redis, at one moment. A lock without keys is idle.
 type State struct {
 	Now     int64
 	Resized int // the number of permits that a resize has set; 0: as many as each token says

@@ -17,7 +17,7 @@ import (
 // Level says how good that is.
 type Level string
 
-// The levels. The zero Level is neither good nor bad.
+// The levels. The zero Level has no colour.
 const (
 	Good Level = "good"
 	Busy Level = "busy"
@@ -66,8 +66,8 @@ const (
 	notUsed     = "not used lately"
 	LastNumber  = "last fencing number"
 	setByResize = "set by resize"
-	nobodyUses  = "nobody uses it"
-	nobodyWaits = "nobody waits"
+	notInUse    = "not in use"
+	noWaiters   = "no waiters"
 	grantedNext = "granted at the next request of any waiter"
 
 	DidYouMean = "did you mean"
@@ -97,13 +97,13 @@ func Elsewhere(namespaces []string) string {
 	return "a lock of that name is in use in namespace " + list(names)
 }
 
-// NothingAlike is said of a name that nobody uses if no lock in use has a name like it.
-func NothingAlike() string { return "no lock in use has a name like it" }
+// NothingAlike is the hint for an unused name if no lock in use has a similar name.
+func NothingAlike() string { return "no lock in use has a similar name" }
 
 // Crossing says that a lock and another one are held and waited for crosswise.
 func Crossing(l inspect.Lock, c inspect.Crossing) string {
 	return fmt.Sprintf("%s holds it and waits for %s; %s holds that and waits for %s. If one task of each does both, "+
-		"neither goes on: a deadlock.", c.Holder, c.ID, c.Other, l.ID)
+		"that is a deadlock.", c.Holder, c.ID, c.Other, l.ID)
 }
 
 // Who is the name of a holder or a waiter: the client of its token.
@@ -140,7 +140,7 @@ func LongestHeld(l inspect.Lock) string {
 	return Unknown
 }
 
-// Left is what is left of a lease, or of a minimum hold.
+// Left is the remaining time of a lease or of a minimum hold.
 func Left(h admin.Holder) string {
 	if h.TTL < 0 {
 		return neverEnds
@@ -495,7 +495,7 @@ func Summary(l inspect.Lock) string {
 		text = Who(h.Token.Client()) + " " + leads
 	case l.Held():
 	case l.Idle():
-		text = fmt.Sprintf("0 of %s held, %s, %s", inspect.Count(l.Permits, "permit"), setByResize, nobodyUses)
+		text = fmt.Sprintf("0 of %s held, %s, %s", inspect.Count(l.Permits, "permit"), setByResize, notInUse)
 		return join(text, Expired(l))
 	case l.Waiting > 0:
 		text += ", " + grantedNext
@@ -506,7 +506,7 @@ func Summary(l inspect.Lock) string {
 	}
 	switch {
 	case l.Waiting == 0:
-		text += ", " + nobodyWaits
+		text += ", " + noWaiters
 	case l.Candidates == l.Waiting:
 		text += ", " + Waiting(l)
 	default:
@@ -556,7 +556,7 @@ func Verdict(l inspect.Lock) Phrase {
 func ofQueue(l inspect.Lock) (text string, level Level) {
 	switch {
 	case l.Candidates == l.Waiting && l.Held():
-		return Waiting(l) + ": as long as the leader lives, they wait.", ""
+		return Waiting(l) + ": waiting for as long as the leader lives.", ""
 	case l.Candidates > 0:
 		text = Waiting(l) + " wait."
 	case l.Waiting == 1:
@@ -621,7 +621,7 @@ func wants(l inspect.Lock, first admin.Waiter, behind string) (text string) {
 	}
 	switch left := brings - l.Used; {
 	case l.Kind == fairlock.KindRWMutex && !l.Holder().Writer && first.Writer:
-		return "is a " + writer + ", for whom the " + reader + "s have to finish" + also(": ", " for their turn")
+		return "is a " + writer + " and waits for the " + reader + "s to finish" + also(": ", " for their turn")
 	case !inspect.HasPermits(l.Kind), first.Weight <= left:
 		return ""
 	case brings < slices.Max(append(slices.Clone(l.Others), l.Permits)):
@@ -654,19 +654,19 @@ func ofHolders(l inspect.Lock) Phrase {
 	case l.Err != nil:
 		return Phrase{Bad, "This lock cannot be read: " + inspect.Cause(l.Err) + "."}
 	case l.Idle():
-		return Phrase{Good, fmt.Sprintf("Nobody uses it. It has %s, %s.", inspect.Count(l.Permits, "permit"), setByResize)}
+		return Phrase{Good, fmt.Sprintf("Not in use. It has %s, %s.", inspect.Count(l.Permits, "permit"), setByResize)}
 	case !l.Held() && l.Waiting > 0: // the last number is a ticket
 		return Phrase{Good, "Free."}
 	case !l.Held() && l.Fence == 0:
 		return Phrase{Text: "Free, and " + notUsed + "."}
 	case !l.Held():
 		age := max(l.At.Sub(time.UnixMicro(int64(l.Fence))), 0)
-		return Phrase{Good, "Free. Its " + LastNumber + " was given " + inspect.Span(age) + " ago."}
+		return Phrase{Good, "Free. Its " + LastNumber + " was assigned " + inspect.Span(age) + " ago."}
 	case h.TTL < 0:
-		return Phrase{Bad, "Held for ever by " + name +
+		return Phrase{Bad, "Held forever by " + name +
 			": another program has removed the expiry of its key. Only a forced release frees it."}
 	case h.Token.IsZero():
-		return Phrase{Warn, "Held by a key that fairlock has not written, for another " + inspect.Span(h.TTL) + "."}
+		return Phrase{Warn, "Held by a key of another program, for another " + inspect.Span(h.TTL) + "."}
 	case n == 1 && h.Released:
 		return Phrase{Busy, "Released by " + name + ", free in " + inspect.Span(h.TTL) +
 			": its minimum hold lasts until then."}
@@ -685,7 +685,7 @@ func ofHolders(l inspect.Lock) Phrase {
 		level, text = Bad, text+fmt.Sprintf(" %s missed renewals: crashed, hanging, or cut off from Redis.",
 			amount(gone, n, l))
 	case !known:
-		text += " Whether all are " + alive + " is not known."
+		text += " It is unknown whether all are " + alive + "."
 	}
 	return Phrase{level, text}
 }
@@ -698,8 +698,8 @@ func ofHolder(l inspect.Lock, h admin.Holder, name string) Phrase {
 	}
 	switch {
 	case h.Renewed < 0:
-		return Phrase{Busy, has + ". Whether it is " + alive +
-			" is not known, because its lease does not tell when it was renewed."}
+		return Phrase{Busy, has + ". It is unknown whether it is " + alive +
+			", because its lease does not show when it was renewed."}
 	case h.Missed == 0 && unrenewed(h):
 		return Phrase{Busy, has + ". Its lease was " + Renewed(h).Text + "."}
 	case h.Missed == 0:
@@ -707,7 +707,7 @@ func ofHolder(l inspect.Lock, h admin.Holder, name string) Phrase {
 	}
 	return Phrase{Bad, fmt.Sprintf(
 		"%s has missed %s: it has crashed, hangs, or cannot reach Redis. Its lease ends in %s; "+
-			"then the lock passes on.", name, inspect.Count(h.Missed, "renewal"), inspect.Span(h.TTL))}
+			"then the lock is free for the next waiter.", name, inspect.Count(h.Missed, "renewal"), inspect.Span(h.TTL))}
 }
 
 // amount is a part of so many holders.

@@ -135,7 +135,7 @@ func TestSummary_ChangesOnlyWithTheLock(t *testing.T) {
 		}
 		last := m.Semaphore("x", 8).HoldAs("web-2")
 		m.Semaphore("x", 2).CrashQueued("web-3", time.Second) // that of an expired waiter does not count
-		const later = "3 of 8 permits held, other clients use a limit of 5, nobody waits, 1 expired"
+		const later = "3 of 8 permits held, other clients use a limit of 5, no waiters, 1 expired"
 		for time.Sleep(2 * time.Second); read().At.Second() < 40; time.Sleep(300 * time.Millisecond) {
 			l := read()
 			require.Equal(t, later, words.Summary(l))
@@ -174,9 +174,9 @@ func TestCrossing(t *testing.T) {
 		says(fairlock.KindMutex, "a", "")
 		m.RWMutex("b").CrashQueued("web-1", time.Hour)
 		says(fairlock.KindMutex, "a", "web-1 holds it and waits for rwmutex b; web-2 holds that and waits for mutex a. "+
-			"If one task of each does both, neither goes on: a deadlock.")
+			"If one task of each does both, that is a deadlock.")
 		says(fairlock.KindRWMutex, "b", "web-2 holds it and waits for mutex a; web-1 holds that and waits for rwmutex b. "+
-			"If one task of each does both, neither goes on: a deadlock.")
+			"If one task of each does both, that is a deadlock.")
 
 		m.Semaphore("c", 2).HoldAs("web-4")
 		m.Semaphore("c", 2).HoldAs("web-6")

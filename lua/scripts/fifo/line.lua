@@ -1,4 +1,4 @@
--- The line of a lock without keys: whoever is first in the queue is next.
+-- The line of a lock without keys: the first waiter in the queue is next.
 --
 -- Contract. keyed/line.lua provides the same.
 --   GRANTS, DROPS, ENDS     how many waiters one script grants the lock to, how many it drops, and how many holders it removes

@@ -1,5 +1,5 @@
--- The lines of a keyed semaphore. The key that holds the least is next; of several, the one whose turn began first. Within a key,
--- first come, first served.
+-- The lines of a keyed semaphore. The key with the lowest level is next, or among equals the one with the earliest
+-- turn. Within a key, first come, first served.
 --
 -- lines    zset  "<key> <ticket, 16 digits> <token>" of each waiter, and one record of each key with waiters before them:
 --                "<key>  <turn, 16 digits> <served>". All have the same score, so that they are in the order of their texts; keys
@@ -52,7 +52,7 @@ end
 
 local function key_fits(token, less) return has_room(token, held_of(key_of(token)) - less) end
 
--- settle gives a key its level, or forgets its turn if nobody waits.
+-- settle gives a key its level, or removes its turn if it has no waiters.
 local function settle(key, held)
   local record, head = line_of(key)
   if not record then return end
@@ -97,7 +97,7 @@ local function behind(token, state)
   next_up = { token = token, held = held }
 end
 
--- What keys hold lasts as long.
+-- The records of keys' holders last as long.
 local function lines_last(ms)
   call('PEXPIRE', lines, ms)
   call('PEXPIRE', turns, ms)
@@ -156,7 +156,7 @@ local function granted(token, fence)
   return '=' .. key, held .. ' ' .. fence
 end
 
--- The records of holders first: whatever is wrong with the lines, what was released stays released.
+-- The records of holders come first, so that a broken line does not undo a release.
 local function ended(tokens)
   local lost = {}
   for _, token in ipairs(tokens) do
@@ -172,7 +172,7 @@ local function ended(tokens)
   for key, held in pairs(lost) do pcall(settle, key, held) end
 end
 
--- Each record stands in lines and in turns. What keys hold is in holders: without that, their levels are wrong.
+-- Each record is in lines and in turns. The permits held by keys are in holders; without them, levels are wrong.
 local function broken(waiting, record)
   return call('ZCARD', lines) ~= waiting + call('ZCARD', turns) or waiting > 0 and not record
 end

@@ -2,8 +2,8 @@
 
 local used -- permits that are held, after count()
 
--- keep has both keys last for another ms at least, and equally long. Its first write takes no memory. Redis rounds down what
--- is left of a key; without the 1, a thousand calls could take a second from a lease.
+-- keep makes both keys last for at least ms from now, and equally long. Its first write takes no memory. Redis rounds
+-- TTLs down; without the 1, a thousand calls could take a second from a lease.
 local function keep(ms)
   call('ZREM', permits, '')
   local one, other = call('PTTL', permits), call('PTTL', holders)

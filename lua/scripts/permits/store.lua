@@ -1,5 +1,6 @@
--- The store of permits: any number of holders. A token says how many permits it asks for, and how many there are for it, unless the
--- lock was resized; a read-write lock has 2^30, of which a reader takes one and a writer all.
+-- The store of permits: any number of holders. A token has the number of permits requested, and the number of permits
+-- of the lock, which counts unless it was resized. A read-write lock has 2^30. A reader takes one of them, a writer
+-- all.
 --
 -- permits  zset    token -> when the lease ends, in µs of server time
 -- holders  hash    token -> fence; used: the sum of the holders' weights; fence: the highest
@@ -7,7 +8,7 @@
 --
 -- Permits and holders have the same holders, and expire together, not before the last lease. mutex/store.lua has the contract.
 
-local LISTED = 200 -- holders that one script looks at, to remove them, and perhaps to admit waiters, too
+local LISTED = 200 -- upper bound on the holders that one script examines
 local resized_to -- the number of permits that a resize has set; nil: none has
 local more_expired = false
 local stale -- a token whose lease has ended
@@ -18,8 +19,9 @@ local function fits(token, less) return used - (less or 0) + weight_of(token) <=
 
 local function too_large(token) return resized_to and weight_of(token) > resized_to end
 
--- has_all reads used, and reports whether both keys are there, or none. Else one was lost, and nobody knows what is held: both are
--- removed, and each holder learns of it at its next renewal. Returns the record of used as well; false if there is none.
+-- has_all reads used, and reports whether both keys are there, or none. Otherwise one was lost, and it is unknown what
+-- is held. Then it removes both, and each holder learns of it at its next renewal. Returns the record of used as well,
+-- or false.
 local function has_all()
   local record = call('HGET', holders, 'used')
   used = tonumber(record or 0)
@@ -81,8 +83,8 @@ local function remove(token)
   return true
 end
 
--- It goes on where an earlier call has stopped: Redis returns every holder that is there all the while. In the order of
--- permits, a renewal would move some past that place.
+-- It goes on where an earlier call has stopped. HSCAN returns every holder that is there all the time. In the order of
+-- permits, a renewal would move some past that position.
 local function end_leases(seen, from)
   if not has_all() then return true, '0' end -- count ends all
   read_time()

@@ -31,14 +31,15 @@ type Workload struct {
 	title    string
 }
 
-// Ratio is over all, and in the worst and the best round that was finished; 0 if a side has measured nothing.
+// Ratio has the overall ratio, and those of the worst and the best finished round. It is 0 if a side has measured
+// nothing.
 type Ratio struct {
 	All  float64 `json:"all"`
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
 }
 
-// Side is what one side did in all its slices. Latencies are in µs, and 0 if there is none.
+// Side is the result of one side in all its slices. Latencies are in µs. They are 0 if nothing was measured.
 type Side struct {
 	Ops       int64   `json:"ops"`
 	Seconds   float64 `json:"seconds"`
@@ -59,7 +60,7 @@ func newSide(name string, goroutines int, f workload.Operation) Side {
 	return Side{name: name, goroutines: goroutines, f: f, latency: hdrhistogram.New(1, int64(time.Hour), 3)}
 }
 
-// measure measures both sides for a slice, in another order in each round.
+// measure measures both sides for a slice each. The order alternates between rounds.
 func (w *Workload) measure(ctx context.Context, round int, length time.Duration) (err error) {
 	sides := []*Side{&w.Fairlock, &w.Floor}
 	for i := 0; i < len(sides) && err == nil && ctx.Err() == nil; i++ {
@@ -75,8 +76,8 @@ func (w *Workload) measure(ctx context.Context, round int, length time.Duration)
 	return err
 }
 
-// stalled is how long the operations under way may take when a slice is over: until a lock whose holder has crashed is
-// free again. If they take longer, Redis does not serve the queue any more.
+// stalled is how long operations may go on after the end of a slice: until a lock whose holder has crashed is free
+// again. If they take longer, Redis no longer serves the queue.
 const stalled = bounds.DefaultTTL + bounds.DefaultWaiterTTL
 
 // measure runs a side for one slice. An operation counts if it ends within the slice. The end of ctx ends the slice.
@@ -94,10 +95,10 @@ func (s *Side) measure(ctx context.Context, length time.Duration) error {
 	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("%s: %w", s.name, err)
 	}
-	return nil // the end of ctx is none
+	return nil // the end of ctx is not an error
 }
 
-// String is a table.
+// String returns a table.
 func (r Result) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v, %d contenders over %d clients, %d of %d rounds\n\n", r.Type, r.Contenders, r.Clients, r.Rounds,
@@ -113,7 +114,7 @@ func (r Result) String() string {
 		}
 	}
 	if r.Interrupted {
-		b.WriteString("\ninterrupted: this is what was measured until then\n")
+		b.WriteString("\ninterrupted: these are the results so far\n")
 	}
 	return b.String()
 }

@@ -42,8 +42,8 @@ func (c Config) Check() error {
 const rounds = 5
 
 // Run measures on clients of its own, each on connections that connect has made. It calls progress before each
-// workload. If ctx ends, the result has what was measured until then; so has the one that comes with an error. It has
-// no Workloads if that was nothing. Run deletes what it leaves in Redis, within 5 s, also after the end of ctx.
+// workload. If ctx ends or there is an error, the result has what was measured until then. It has no Workloads if that
+// was nothing. Run deletes its keys from Redis within 5 s, also after the end of ctx.
 func Run(
 	ctx context.Context, cfg Config, connect func(context.Context) (redis.UniversalClient, error), namespace string,
 	progress func(string),
@@ -95,7 +95,7 @@ type client struct {
 	sub   *redis.PubSub
 }
 
-// stage is the clients, and names that nothing else uses.
+// stage has the clients, and names that no other program uses.
 type stage struct {
 	Config
 	clients   []client
@@ -117,15 +117,15 @@ func (s *stage) workloads() []Workload {
 	}
 }
 
-// client is that of the i-th goroutine.
+// client returns that of the i-th goroutine.
 func (s *stage) client(i int) client { return s.clients[i%len(s.clients)] }
 
-// private is the name of the lock that only the i-th goroutine uses.
+// private returns the name of the lock that only the i-th goroutine uses.
 func (s *stage) private(i int) string { return s.run + "-" + strconv.Itoa(i) }
 
 func (s *stage) floorKey(i int) string { return s.namespace + ":{" + s.private(i) + "}:floor" }
 
-// weight is one permit, or for a read-write lock what a writer or a reader takes.
+// weight returns one permit, or for a read-write lock the weight of a writer or a reader.
 func (s *stage) weight(write bool) int {
 	if write && s.Kind == fairlock.KindRWMutex {
 		return tokens.WriterWeight
@@ -162,11 +162,11 @@ func (s *stage) bare(ctx context.Context, i int) (func(context.Context) error, e
 	return unlock, rdb.Do(ctx, "set", key, token, "nx", "px", 10_000).Err()
 }
 
-// channel is one that a user with the rights to notifications may use.
+// channel returns a channel that a user with the rights to notifications may use.
 func (s *stage) channel(i int) string { return script.NotificationChannel(s.namespace, s.private(i)) }
 
-// relay has the client that has received a message send it to the next one: the least that a handoff can cost. It
-// measures until the message is there, and not until PUBLISH has its reply, as a handoff does.
+// relay sends the message from the client that has received it to the next one, which is the least that a handoff can
+// cost. As for a handoff, it measures until the message has arrived, not until PUBLISH has its reply.
 func (s *stage) relay(ctx context.Context, _ int) (time.Duration, error) {
 	from, to := s.last, (s.last+1)%len(s.clients)
 	published := make(chan error, 1)
@@ -182,7 +182,7 @@ func (s *stage) relay(ctx context.Context, _ int) (time.Duration, error) {
 	return took, nil
 }
 
-// clean deletes what is left of a run: the numbers, and what was under way when it was stopped.
+// clean deletes the keys of a run: the fences, and the locks that were in use when it was stopped.
 func (s *stage) clean(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()

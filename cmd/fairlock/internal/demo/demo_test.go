@@ -71,7 +71,7 @@ func TestDemo_Summary(t *testing.T) {
 	out.Reset()
 	d := sample(&out)
 	d.events[5].At = 9e6 // it was granted the lock while the first client held it
-	require.ErrorContains(t, d.conclude(nil), "broken its promises")
+	require.ErrorContains(t, d.conclude(nil), "broke its promises")
 	assert.Contains(t, out.String(), "\nFAILED  exclusion: 2 of 1 are held")
 	require.ErrorIs(t, (&demo{out: &out}).conclude(away), away, "nothing was recorded")
 }

@@ -38,7 +38,7 @@ type process struct {
 	gone   chan struct{} // closed when the process has ended and all its events are recorded
 }
 
-// start starts a client's process, which gets 5 s to end by itself when ctx has ended.
+// start starts a client's process. When ctx ends, the process has 5 s to end by itself.
 func (d *demo) start(ctx context.Context, cfg childConfig) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -73,24 +73,24 @@ func (d *demo) start(ctx context.Context, cfg childConfig) error {
 	return p.orders.Encode(cfg)
 }
 
-// kill kills a process, and returns when it is dead and all that it has told is recorded.
+// kill kills a process, and returns when it is dead and all events that it has sent are recorded.
 func (d *demo) kill(p *process) {
 	c := crash{Span: history.Span{Process: p.number, From: time.Now().UnixNano()}, how: "while it held the lock"}
 	p.killed.Store(true)
-	_ = p.cmd.Process.Kill() // it fails if the process has ended, which ends the demo
+	_ = p.cmd.Process.Kill() // an error: the process has ended, which ends the demo
 	<-p.gone
 	c.To = time.Now().UnixNano()
 	d.mu.Lock()
-	if d.count(p, history.Used) == 0 {
-		c.how = fmt.Sprintf("while %d of its workers waited", d.count(p, history.Queued))
+	if d.countLocked(p, history.Used) == 0 {
+		c.how = fmt.Sprintf("while %d of its workers waited", d.countLocked(p, history.Queued))
 	}
 	d.mu.Unlock()
 	d.crashes = append(d.crashes, c)
 	d.note(clientName(p.number) + " was killed " + c.how)
 }
 
-// childConfig is what a client's process is told first. After that come orders: true has the next worker that asks take
-// the whole lock and keep it until false.
+// childConfig is the first message to a client's process. Orders follow. true: the next worker that requests the lock
+// takes all of it and keeps it until false.
 type childConfig struct {
 	Config
 	Namespace string
@@ -108,7 +108,7 @@ type child struct {
 }
 
 // Child is one client of a demo: it reads its configuration and its orders from in, and writes events to out. It
-// returns when in ends, which is also when the process that has started it has died. Only then it returns nil.
+// returns nil when in ends, as it does when the parent process dies. Otherwise it returns an error.
 func Child(open func() (redis.UniversalClient, error), in io.Reader, out io.Writer) error {
 	c, orders := child{events: json.NewEncoder(out)}, json.NewDecoder(in)
 	if err := orders.Decode(&c.childConfig); err != nil {
@@ -144,8 +144,8 @@ func Child(open func() (redis.UniversalClient, error), in io.Reader, out io.Writ
 	return nil
 }
 
-// worker locks, holds and unlocks, again and again. It has a fairlock.Client of its own, so that its Trace tells of
-// nothing but the acquisition that is under way, in the goroutine of run.
+// worker locks, holds and unlocks, again and again. It has a fairlock.Client of its own, so that its Trace reports only
+// the acquisition under way, in the goroutine of run.
 type worker struct {
 	*child
 	number int
@@ -155,13 +155,13 @@ type worker struct {
 	ticket uint64
 }
 
-// record writes an event in one write, before it returns: a process that is killed has told all that it has done.
+// record writes an event in one write before it returns, so that a killed process has reported all that it has done.
 func (w *worker) record(e history.Event) {
 	e.At = cmp.Or(e.At, time.Now().UnixNano())
 	e.Process, e.Worker, e.Call, e.Lock, e.Token = w.Process, w.number, w.call*w.Workers+w.number, w.Lock, w.token
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	_ = w.events.Encode(e) // if nobody reads it, the orders end, too
+	_ = w.events.Encode(e) // an error: the parent has died, so the orders end as well
 }
 
 func (w *worker) run(ctx context.Context) {
@@ -180,7 +180,7 @@ func (w *worker) turn(ctx context.Context) {
 		weight = w.Capacity()
 	}
 	w.record(history.Event{Op: history.Request, Weight: weight})
-	longest := w.longestWait() // if all wait when Redis goes, no call fails
+	longest := w.longestWait() // if all wait when Redis goes down, no call fails
 	waiting, cancel := context.WithTimeoutCause(ctx, longest, fmt.Errorf("not granted the lock within %v", longest))
 	lease, err := w.Acquire(waiting, w.client, w.Lock, weight, false)
 	cancel()
@@ -188,7 +188,7 @@ func (w *worker) turn(ctx context.Context) {
 		w.record(history.Event{Op: history.Failed, Err: err.Error()})
 		return
 	}
-	w.token = lease.Token().Text() // all that it is good for is to disturb a demo
+	w.token = lease.Token().Text() // it can only be used to disturb a demo
 	w.record(history.Event{Op: history.Granted, Fence: lease.Fence(), Ticket: w.ticket,
 		Until: lease.Deadline().UnixNano()})
 	held, release := lease.Context(ctx)
@@ -214,7 +214,7 @@ func (w *worker) turn(ctx context.Context) {
 	w.record(e)
 }
 
-// weight is what a worker asks for: mostly one permit, sometimes two or three; one in seven writes.
+// weight returns the weight of a worker's next request: mostly one permit, sometimes two or three. One in seven writes.
 func (w *worker) weight() int {
 	switch n := rand.N(14); {
 	case w.Kind == fairlock.KindSemaphore && n < 3:
@@ -225,7 +225,7 @@ func (w *worker) weight() int {
 	return 1
 }
 
-// about is d, give or take a half: turns of equal length would always come in the same order.
+// about returns d plus or minus up to a half. Turns of equal length would always come in the same order.
 func about(d time.Duration) time.Duration { return d/2 + rand.N(d+1) }
 
 func sleep(ctx context.Context, d time.Duration) {

@@ -12,7 +12,7 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tools/history"
 )
 
-// conclude checks what was recorded, and writes a summary. failed is why the demo could not go on.
+// conclude checks the recorded events, and writes a summary. failed is the error that has ended the demo, or nil.
 func (d *demo) conclude(failed error) error {
 	events := slices.SortedStableFunc(slices.Values(d.events),
 		func(a, b history.Event) int { return cmp.Compare(a.At, b.At) })
@@ -39,7 +39,7 @@ func (d *demo) conclude(failed error) error {
 	colour, word, text := lipgloss.Green, "ok", "strict FIFO, and never held by more than its kind allows"
 	if broken := report.Err(); broken != nil && (failed == nil || report.Grants > 0) {
 		colour, word, text = lipgloss.Red, "FAILED", broken.Error()
-		failed = fmt.Errorf("the lock has broken its promises: %d violations", len(report.Violations))
+		failed = fmt.Errorf("the lock broke its promises: %d violations", len(report.Violations))
 	} else if failed != nil {
 		colour, word, text = lipgloss.Red, "UNFINISHED", "until then "+text
 	}
@@ -86,7 +86,7 @@ func stall(events []history.Event, from, to int64) time.Duration {
 	return time.Duration(longest)
 }
 
-// percentiles are nearest ranks.
+// percentiles returns some percentiles as text, by nearest rank.
 func percentiles(all []time.Duration) string {
 	if len(all) == 0 {
 		return "none"
@@ -96,7 +96,7 @@ func percentiles(all []time.Duration) string {
 	return fmt.Sprintf("p50 %v  p99 %v", rank(50), rank(99))
 }
 
-// brief is a duration to three digits.
+// brief rounds a duration to three digits.
 func brief(d time.Duration) time.Duration {
 	unit := time.Duration(1)
 	for d/unit >= 1000 {

@@ -24,14 +24,14 @@ import (
 // Config has the settings of a demo. There are no defaults.
 type Config struct {
 	locks.Type
-	Where     string   // the server, for a person
+	Where     string   // the server, as it is shown
 	Env       []string `json:"-"` // of the clients' processes
 	Clients   int
 	Workers   int           // of each client
-	Duration  time.Duration // of the contention, without what the crashes cost
+	Duration  time.Duration // of the contention, without the delays by crashes
 	TTL       time.Duration
 	WaiterTTL time.Duration
-	Hold      time.Duration // how long a worker holds the lock, about; it waits for about as long before it asks again
+	Hold      time.Duration // about how long a worker holds the lock, and pauses before its next request
 	Live      bool          // draw the live display; the output is a terminal then
 }
 
@@ -42,17 +42,17 @@ func (c Config) Check() error {
 		locks.Within("clients", c.Clients, 3, 64), // two are killed
 		locks.Within("workers", c.Workers, 1, 64),
 		locks.Within("duration", c.Duration, 100*time.Millisecond, 10*time.Minute),
-		locks.Within("ttl", c.TTL, time.Second, time.Minute), // a client that pauses for longer is passed
+		locks.Within("ttl", c.TTL, time.Second, time.Minute), // a client that is paused for longer loses the lock
 		locks.Within("waiter-ttl", c.WaiterTTL, bounds.MinWaiterTTL, time.Minute),
 		locks.Within("hold", c.Hold, 0, time.Second),
 	)
 }
 
-// crashCosts is for how long a killed client delays the others at most. A waiter that is granted the lock after its
-// death holds it for what is left of WaiterTTL.
+// crashCosts returns how long a killed client can delay the others. Its waiter may be granted the lock after its death,
+// until its WaiterTTL ends.
 func (c Config) crashCosts() time.Duration { return max(c.TTL, c.WaiterTTL) }
 
-// longestWait is for how long a worker waits at most, if Redis is there.
+// longestWait returns how long a worker waits at most while Redis is up.
 func (c Config) longestWait() time.Duration {
 	return 10*time.Second + 2*c.crashCosts() + 10*time.Duration(c.Clients*c.Workers)*c.Hold
 }
@@ -81,8 +81,7 @@ type demo struct {
 	notes   []string              // guarded by mu
 }
 
-// Memory starts a Redis in memory, on a port of the loopback interface and with a random password. The caller closes
-// it.
+// Memory starts a Redis in memory, on a port of the loopback interface with a random password. The caller closes it.
 func Memory() (server *miniredis.Miniredis, url string, err error) {
 	server, password := miniredis.NewMiniRedis(), crand.Text()
 	server.ClockTTL(true)
@@ -92,8 +91,7 @@ func Memory() (server *miniredis.Miniredis, url string, err error) {
 }
 
 // Run shows a demo on out, and writes a summary in the end. The error says that a lock broke a promise, or why the demo
-// could not go on. It is nil if ctx ends, or a key on in ends the live display: what was recorded until then is
-// checked.
+// could not go on. If ctx ends, or a key on in ends the live display, Run checks what was recorded until then.
 func Run(ctx context.Context, cfg Config, server *inspect.Server, in io.Reader, out io.Writer) error {
 	d := &demo{
 		Config: cfg, lock: "demo-" + strings.ToLower(crand.Text()[:6]), began: time.Now(), out: out,
@@ -102,12 +100,12 @@ func Run(ctx context.Context, cfg Config, server *inspect.Server, in io.Reader, 
 	failed := d.run(ctx, server, in)
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	// what stays expires by itself
+	// remaining keys expire
 	_ = server.Redis.Del(clean, inspect.ID{Kind: d.Kind, Name: d.lock}.Keys(server.Namespace)...).Err()
 	return d.conclude(failed)
 }
 
-// run plays and shows everything. When it returns, all processes have ended.
+// run runs and shows the demo. When it returns, all processes have ended.
 func (d *demo) run(user context.Context, server *inspect.Server, in io.Reader) error {
 	limit := time.Minute + d.Duration + d.longestWait()
 	ctx, cancel := context.WithTimeoutCause(user, limit, fmt.Errorf("not done within %v", limit))
@@ -126,7 +124,7 @@ func (d *demo) run(user context.Context, server *inspect.Server, in io.Reader) e
 	return nil
 }
 
-// play starts the clients, and kills one that holds the lock and one whose workers wait.
+// play starts the clients. It kills one that holds the lock and one whose workers wait.
 func (d *demo) play(ctx context.Context, namespace string) error {
 	for i := range d.Clients {
 		if err := d.start(ctx, childConfig{d.Config, namespace, i, d.lock}); err != nil {
@@ -147,12 +145,12 @@ func (d *demo) contend(ctx context.Context, after time.Time) {
 	sleep(ctx, d.Duration/3)
 }
 
-// crash kills a client while keeper keeps the whole lock and the client's workers wait, but for the keeper's own. Then
-// the others contend.
+// crash kills victim while keeper holds the whole lock and the other workers of victim wait. Then the remaining clients
+// contend.
 func (d *demo) crash(ctx context.Context, victim, keeper *process) {
 	_ = keeper.orders.Encode(true) // a process that has ended ends the demo
 	d.until(ctx, func() bool {
-		return d.count(keeper, history.Used) == 1 && (victim == keeper || d.count(victim, history.Queued) == d.Workers)
+		return d.countLocked(keeper, history.Used) == 1 && (victim == keeper || d.countLocked(victim, history.Queued) == d.Workers)
 	})
 	if sleep(ctx, 300*time.Millisecond); ctx.Err() != nil { // to be seen
 		return
@@ -162,8 +160,8 @@ func (d *demo) crash(ctx context.Context, victim, keeper *process) {
 	d.contend(ctx, time.Now().Add(d.crashCosts()))
 }
 
-// count is how many workers of a client have recorded that last. d.mu is held.
-func (d *demo) count(p *process, op history.Op) (n int) {
+// countLocked returns how many workers of a client have recorded op last.
+func (d *demo) countLocked(p *process, op history.Op) (n int) {
 	for worker := range d.Workers {
 		if d.last[[2]int{p.number, worker}] == op {
 			n++
@@ -172,7 +170,7 @@ func (d *demo) count(p *process, op history.Op) (n int) {
 	return n
 }
 
-// until waits until a condition on what is recorded holds, or ctx ends.
+// until waits until a condition on the recorded events is true, or ctx ends.
 func (d *demo) until(ctx context.Context, condition func() bool) {
 	for holds := false; !holds && ctx.Err() == nil; sleep(ctx, 10*time.Millisecond) {
 		d.mu.Lock()
@@ -181,7 +179,7 @@ func (d *demo) until(ctx context.Context, condition func() bool) {
 	}
 }
 
-// add records an event. That a Lock has failed ends the demo: a waiter outlasts a short failure of Redis.
+// add records an event. A Lock that has failed ends the demo, because a waiter survives a short failure of Redis.
 func (d *demo) add(e history.Event) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -195,7 +193,7 @@ func (d *demo) add(e history.Event) {
 	}
 }
 
-// note tells what the demo does.
+// note adds a line about what the demo does.
 func (d *demo) note(text string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 )
 
-// show shows the lock until ctx ends, or the user of the live display has had enough.
+// show shows the lock until ctx ends or the user quits the live display.
 func (d *demo) show(ctx context.Context, server *inspect.Server, in io.Reader) error {
 	w := view.Watch{Server: server, IDs: []inspect.ID{{Kind: d.Kind, Name: d.lock}}, Every: time.Second}
 	if !d.Live {
@@ -32,7 +32,7 @@ func (d *demo) show(ctx context.Context, server *inspect.Server, in io.Reader) e
 	return live.Show(ctx, in, d.out)
 }
 
-// stats says how many grants there were.
+// stats returns the number of grants, as text.
 func (d *demo) stats() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -44,7 +44,7 @@ func (d *demo) stats() string {
 	return fmt.Sprintf("%d grants: %s", all, strings.Join(names, ", "))
 }
 
-// foot has what the demo has done, for the live display.
+// foot returns the notes below the live display.
 func (d *demo) foot() []string {
 	stats := d.stats()
 	d.mu.Lock()

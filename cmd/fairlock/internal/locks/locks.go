@@ -1,4 +1,4 @@
-// Package locks has what run, demo and bench share: a lock of any kind.
+// Package locks is a lock of any kind, for run, demo and bench.
 package locks
 
 import (
@@ -16,11 +16,11 @@ type Type struct {
 	Kind    fairlock.Kind `json:"kind"`
 	Permits int           `json:"permits,omitempty"` // of a semaphore; without effect for the others
 
-	Key      string `json:"-"` // of a keyed semaphore, as whom it is acquired; its limit, 0: none; its share
+	Key      string `json:"-"` // of a keyed semaphore: the key, its limit (0: none), its share
 	KeyLimit int    `json:"-"`
 	Share    int    `json:"-"`
 
-	// the lock stays taken until so long after each grant; 0: until it is released. Not of an rwmutex
+	// the lock stays taken for so long after each grant; 0: until it is released. Not for an rwmutex
 	MinHold time.Duration `json:"-"`
 }
 
@@ -31,7 +31,7 @@ func (t Type) Check() error {
 		return err
 	}
 	if t.Kind == fairlock.KindKeyedSemaphore {
-		return fmt.Errorf("kind %s is for run and for those that look, want mutex, semaphore or rwmutex", t.Kind)
+		return fmt.Errorf("kind %s is not for this command, want mutex, semaphore or rwmutex", t.Kind)
 	}
 	return Within("permits", t.Permits, 1, 1<<20)
 }
@@ -52,7 +52,7 @@ func (t Type) String() string {
 	return string(t.Kind)
 }
 
-// Capacity is the weight of all of a lock: 1 of a mutex, the permits of a semaphore, and what a writer takes.
+// Capacity returns the weight of the whole lock: 1 for a mutex, the permits of a semaphore, a writer's weight.
 func (t Type) Capacity() int {
 	switch t.Kind {
 	case fairlock.KindSemaphore:
@@ -64,8 +64,8 @@ func (t Type) Capacity() int {
 	}
 }
 
-// Acquire waits for the lock with that name, or only tries: for as many permits as weight says, or for all to write,
-// else for one to read. ctx bounds the wait.
+// Acquire waits for the lock with that name, or only tries. Of a semaphore it acquires weight permits. It locks a
+// read-write lock for writing if weight is Capacity, else for reading. ctx bounds the wait.
 func (t Type) Acquire(ctx context.Context, c *fairlock.Client, name string, weight int, try bool) (*fairlock.Lease,
 	error) {
 	minHold := fairlock.WithMinHold(t.MinHold)

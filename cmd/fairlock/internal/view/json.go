@@ -14,10 +14,10 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// object is a JSON object, as scripts read it. What is not known is null; times are UTC, durations milliseconds.
+// object is a JSON object, as scripts read it. Unknown values are null. Times are in UTC, durations in milliseconds.
 type object map[string]any
 
-// known is v, or null if it is zero.
+// known returns v, or null if it is zero.
 func known[T comparable](v T) any {
 	var none T
 	if v == none {
@@ -26,7 +26,7 @@ func known[T comparable](v T) any {
 	return v
 }
 
-// ms is a duration; null if it is negative, which stands for what is not known.
+// ms returns a duration in milliseconds, or null if it is negative, which means unknown.
 func ms(d time.Duration) any {
 	if d < 0 {
 		return nil
@@ -34,11 +34,11 @@ func ms(d time.Duration) any {
 	return d.Milliseconds()
 }
 
-// whose is what holders and waiters have in common.
+// whose returns the fields that holders and waiters share.
 func whose(t token.Token, weight int, writer bool, number uint64, more object) object {
 	o := object{"client": known(t.Client()), "id": nil, "permits": weight, "writer": writer, "since": nil}
 	if !t.IsZero() {
-		o["id"] = t.String() // tells it from others of its client; not the whole token
+		o["id"] = t.String() // the redacted token tells it from others of its client
 	}
 	if number > 0 {
 		o["since"] = time.UnixMicro(int64(number)).UTC()
@@ -57,7 +57,7 @@ func key(l inspect.Lock, o object, text string) {
 	}
 }
 
-// JSON is the lock on one line. Of one that cannot be read, nothing is known but its name.
+// JSON returns the lock on one line. If it cannot be read, only its name is known.
 func JSON(l inspect.Lock) string {
 	o := object{"kind": l.Kind, "name": l.Name}
 	for field, value := range state(l) {
@@ -76,7 +76,7 @@ func JSON(l inspect.Lock) string {
 		panic(err) // nothing in there that JSON does not have
 	}
 	var b strings.Builder
-	for _, r := range string(text) { // escapes hide what would control a terminal; outside of strings is no such character
+	for _, r := range string(text) { // escape control characters; outside of strings there are none
 		if r < 0x7f {
 			b.WriteRune(r)
 			continue
@@ -88,7 +88,7 @@ func JSON(l inspect.Lock) string {
 	return b.String()
 }
 
-// state is how a lock stands. Waiters that have expired are counted apart, and not listed.
+// state returns a lock's state. Expired waiters are counted separately, and not listed.
 func state(l inspect.Lock) object {
 	holders, waiters := []object{}, []object{}
 	for _, h := range l.Holders {
@@ -114,7 +114,7 @@ func state(l inspect.Lock) object {
 	if l.Waiting > l.Candidates {
 		o["oldest_wait_ms"] = ms(l.OldestWait)
 	}
-	if l.Waiters != nil { // they were looked at
+	if l.Waiters != nil { // they were read
 		o["waiters"] = waiters
 	}
 	if l.Kind == fairlock.KindKeyedSemaphore {
@@ -132,7 +132,7 @@ func state(l inspect.Lock) object {
 	return o
 }
 
-// Array is an array of locks, one on a line.
+// Array returns a JSON array of locks, one a line.
 func Array(all []inspect.Lock) string {
 	lines := make([]string, len(all))
 	for i, l := range all {

@@ -15,14 +15,14 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// InUse are those of the locks that are in use.
+// InUse returns the locks that are in use.
 func InUse(all []inspect.Lock) []inspect.Lock {
 	return slices.DeleteFunc(slices.Clone(all), func(l inspect.Lock) bool { return !l.InUse() })
 }
 
-// Worth are those of the locks that are worth showing: of each name those in use and a resized semaphore, and if there
-// is none, the one that was used last. If several kinds were looked at and none was used lately, a Lock without a kind
-// stands for the name.
+// Worth returns the locks worth showing. Those are, for each name, the locks in use and resized semaphores, or else the
+// one that was used last. If several kinds were read and none was used recently, a Lock without a kind stands for the
+// name.
 func Worth(all []inspect.Lock) (worth []inspect.Lock) {
 	for len(all) > 0 {
 		n := 1
@@ -41,8 +41,8 @@ func Worth(all []inspect.Lock) (worth []inspect.Lock) {
 	return worth
 }
 
-// Table lists locks below a head: of several holders the one that has held the lock longest, and whether any has missed
-// renewals. Names are cut, so that each lock has one line. The columns that tell of trouble are left out last.
+// Table lists locks below a head. Of several holders it shows the one that has held the lock longest, and whether any
+// has missed renewals. Names are cut, so that each lock has one line. The columns about trouble are left out last.
 func Table(p Paint, all []inspect.Lock) []string {
 	t := columns{
 		{head: "NAME", least: 18, cut: true}, {head: "KIND", rank: 7}, {head: "IN USE", rank: 3},
@@ -61,14 +61,14 @@ func Table(p Paint, all []inspect.Lock) []string {
 	return t.lines(p)
 }
 
-// holder names the holder that has held a lock longest, and says how many others there are.
+// holder returns the name of the holder that has held a lock longest, and the number of others.
 func holder(l inspect.Lock) string {
 	switch text, more := words.Who(l.Holder().Token.Client()), len(l.Holders)-1; {
 	case l.Err != nil:
 		return words.Unknown
 	case !l.Held():
 		return words.None
-	case l.Unlisted() > 0 && inspect.HasPermits(l.Kind): // so many permits
+	case l.Unlisted() > 0 && inspect.HasPermits(l.Kind): // a number of permits
 		return text + fmt.Sprintf(" +≥%d", more+1)
 	case more+l.Unlisted() > 0:
 		return text + fmt.Sprintf(" +%d", more+l.Unlisted())
@@ -77,7 +77,7 @@ func holder(l inspect.Lock) string {
 	}
 }
 
-// left is what is left of that holder's lease.
+// left returns the remaining time of that holder's lease.
 func left(l inspect.Lock) string {
 	switch {
 	case l.Err != nil:
@@ -95,7 +95,7 @@ func name(t token.Token) string {
 	return t.String()
 }
 
-// use says how much of the lock is held, in few characters.
+// use returns how much of the lock is held, in few characters.
 func use(p Paint, l inspect.Lock) string {
 	if l.Err == nil && inspect.HasPermits(l.Kind) && l.Permits > 0 {
 		text := fmt.Sprintf("%d/%d", l.Used, l.Permits)
@@ -107,7 +107,7 @@ func use(p Paint, l inspect.Lock) string {
 	return p.say(words.Use(l))
 }
 
-// Line says on one line how a lock stands, and names the first holders and waiters. It does not change with time.
+// Line returns a lock's state on one line, with the first holders and waiters. It does not change with time alone.
 func Line(l inspect.Lock) string {
 	text := l.String() + ": " + words.Summary(l)
 	if len(l.Holders) > 0 {
@@ -123,7 +123,7 @@ func Line(l inspect.Lock) string {
 	return text
 }
 
-// Holders names the holders of a lock.
+// Holders returns the names of a lock's holders.
 func Holders(l inspect.Lock) string {
 	names := make([]string, 0, len(l.Holders))
 	for _, h := range l.Holders {
@@ -134,7 +134,7 @@ func Holders(l inspect.Lock) string {
 	return some(names, len(names)+l.Unlisted())
 }
 
-// some lists the first few of so many.
+// some lists the first few of total names.
 func some(names []string, total int) string {
 	if few := min(len(names), 4); total > few {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), total-few)
@@ -142,7 +142,7 @@ func some(names []string, total int) string {
 	return strings.Join(names, ", ")
 }
 
-// share is what somebody has or wants, if that does not go without saying.
+// share returns what a holder has or a waiter wants, unless that is the default.
 func share(l inspect.Lock, weight int, writer bool) string {
 	switch {
 	case inspect.HasPermits(l.Kind):
@@ -155,8 +155,8 @@ func share(l inspect.Lock, weight int, writer bool) string {
 	return ""
 }
 
-// Block shows one lock: how it stands, and below that at most so many of its holders and so many of its living waiters.
-// Those that have no line of their own are counted by client.
+// Block shows one lock: its state, and below that at most most of its holders and most of its live waiters. The others
+// are counted by client.
 func Block(p Paint, l inspect.Lock, most int) []string {
 	title := p.in(strong, l.String()) + ": " + p.mark(words.Use(l), words.Summary(l))
 	if !l.Held() && l.Fence > 0 && l.Waiting+l.Expired == 0 && !l.Idle() {
@@ -207,7 +207,7 @@ func Block(p Paint, l inspect.Lock, most int) []string {
 	return lines
 }
 
-// plainKey is a key in one line; "" of other locks.
+// plainKey returns a key on one line, or "" for other locks.
 func plainKey(key string) string {
 	if key == "" {
 		return ""
@@ -215,7 +215,7 @@ func plainKey(key string) string {
 	return inspect.Plain(key)
 }
 
-// keys are those of a keyed semaphore that have waiters, in the order in which they are next.
+// keys returns a table of the keys that have waiters, in the order of their turns.
 func keys(p Paint, all []admin.KeyState) columns {
 	t := columns{
 		{head: "KEY", least: 12}, {head: "HELD", rank: 2}, {head: "SHARE", rank: 5}, {head: "WAITING",
@@ -233,7 +233,7 @@ func keys(p Paint, all []admin.KeyState) columns {
 	return t
 }
 
-// below is a table below a lock, of so many in all.
+// below returns a table below a lock. total is the number of rows if none is left out.
 func below(p Paint, t columns, total int) []string {
 	n := len(t[0].cells)
 	if n == 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 )
 
-// Live is what a terminal shows: all locks in use as a table, or the named ones in full.
+// Live is a live display on a terminal: all locks in use as a table, or the named ones in full.
 type Live struct {
 	Watch
 	Paint
@@ -22,7 +22,7 @@ type Live struct {
 	Notes func() []string             // lines below the locks; nil: none
 }
 
-// Show shows it until the user has had enough (q, Escape, ^C) or ctx ends. Without in, no key is read.
+// Show shows it until the user quits (q, Escape, ^C) or ctx ends. If in is nil, no key is read.
 func (l Live) Show(ctx context.Context, in io.Reader, out io.Writer) error {
 	ctx, stop := context.WithCancel(ctx)
 	program := tea.NewProgram(l.Model(), tea.WithInput(in), tea.WithOutput(out), tea.WithoutSignalHandler())
@@ -38,7 +38,7 @@ func (l Live) Show(ctx context.Context, in io.Reader, out io.Writer) error {
 	return err
 }
 
-// Model is what Show has the terminal library run.
+// Model returns the model that Show runs by the terminal library.
 func (l Live) Model() tea.Model {
 	l.Width = 80
 	return screen{Live: l, height: 24}
@@ -49,15 +49,15 @@ type screen struct {
 	Live
 	height int
 
-	locks []inspect.Lock // what was seen last
-	at    time.Time      // when; zero: nothing was
+	locks []inspect.Lock // read last
+	at    time.Time      // when they were read; zero: never
 	now   time.Time
 	err   error
 	none  string
 	top   int // lines that have been scrolled past
 }
 
-// sight is a glance, and when it was had.
+// sight is a Glance with its time.
 type sight struct {
 	Glance
 	at time.Time
@@ -66,7 +66,7 @@ type sight struct {
 // Init implements tea.Model.
 func (s screen) Init() tea.Cmd { return nil }
 
-// Update implements tea.Model. What was seen before stays if there is nothing but an error.
+// Update implements tea.Model. After an error, the values from before stay.
 func (s screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch m := msg.(type) {
 	case tea.WindowSizeMsg:
@@ -104,7 +104,7 @@ func (s screen) View() tea.View {
 	return v
 }
 
-// body is what there is to show: a head that stays, and what can be scrolled.
+// body returns the head, which stays, and the lines that can be scrolled.
 func (s screen) body() (head, lines []string) {
 	switch all := Worth(s.locks); {
 	case s.at.IsZero():
@@ -115,7 +115,7 @@ func (s screen) body() (head, lines []string) {
 		lines = Table(s.Paint, InUse(all))
 		return lines[:1], lines[1:]
 	default:
-		each := s.height/len(all)/2 - 3 // rows of holders, and of waiters
+		each := s.height/len(all)/2 - 3 // rows for holders, and as many for waiters
 		for _, l := range all {
 			lines = append(append(lines, Block(s.Paint, l, max(each, 3))...), "")
 		}
@@ -126,10 +126,10 @@ func (s screen) body() (head, lines []string) {
 	return nil, lines
 }
 
-// NoLocks stands for an empty list.
+// NoLocks is the text for an empty list.
 const NoLocks = "no locks in use"
 
-// few breaks a text into lines, unless they would take too many of the screen's.
+// few breaks a text into lines, at most a part of the screen.
 func (s screen) few(text string) []string {
 	lines := strings.Split(text, "\n")
 	if folded := strings.Split(s.Fold(text, 0), "\n"); len(folded)-len(lines) < s.height/6 {
@@ -138,7 +138,7 @@ func (s screen) few(text string) []string {
 	return lines
 }
 
-// draw shows everything on so many columns and rows.
+// draw returns the screen's content.
 func (s screen) draw() string {
 	last := s.in(quiet, "q ends it")
 	if s.err != nil {

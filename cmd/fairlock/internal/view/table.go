@@ -12,7 +12,7 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tools/words"
 )
 
-// Paint says how to write for a terminal. The colours are its own sixteen, so that they suit its background.
+// Paint says how to write for a terminal. It uses the terminal's own sixteen colours, so that they suit its background.
 type Paint struct {
 	Colours bool
 	Width   int // 0: any
@@ -33,10 +33,10 @@ func (p Paint) in(style lipgloss.Style, text string) string {
 	return style.Render(text)
 }
 
-// say is a phrase in the colour of its level.
+// say returns a phrase in the colour of its level.
 func (p Paint) say(phrase words.Phrase) string { return p.mark(phrase, phrase.Text) }
 
-// mark is a text in the colour of a phrase's level, as far as it begins with the phrase.
+// mark returns text with the phrase that it begins with in the colour of the phrase's level.
 func (p Paint) mark(phrase words.Phrase, text string) string {
 	rest, begins := strings.CutPrefix(text, phrase.Text)
 	style, coloured := levels[phrase.Level]
@@ -48,7 +48,7 @@ func (p Paint) mark(phrase words.Phrase, text string) string {
 
 var levels = map[words.Level]lipgloss.Style{words.Good: good, words.Warn: warn, words.Bad: bad}
 
-// Header says where what follows was read, and when, if that is not zero.
+// Header says from which server the following was read, and when, unless at is zero.
 func (p Paint) Header(server, namespace string, at time.Time) string {
 	text := server + ", namespace " + namespace
 	if !at.IsZero() {
@@ -57,15 +57,15 @@ func (p Paint) Header(server, namespace string, at time.Time) string {
 	return p.in(quiet, p.Fold(text, 0))
 }
 
-// column is one of a table. On a narrow terminal, texts are broken into lines, and columns are left out: first those
-// with ranks above 4, then those without which nothing needs more than two lines, the highest ranks first. The first
-// column always stays. In a table whose first column is cut, no column is left out as long as cuts suffice, and none
-// with a rank below 5 as long as shorter cuts suffice.
+// column is one of a table. On a narrow terminal, texts are broken into lines, and columns are left out. Those with
+// ranks above 4 go first. Then others go, the highest ranks first, until no text needs more than two lines. The first
+// column always stays. If the first column is cut, no column is left out while cuts suffice, and none with a rank below
+// 5 while shorter cuts suffice.
 type column struct {
 	head  string
 	rank  int
 	least int  // the width to which its texts may be broken into lines; 0: they may not
-	cut   bool // they are cut in the middle instead, and to a third of the width at most
+	cut   bool // its texts are cut in the middle instead, to at most a third of the width
 	cells []string
 }
 
@@ -144,7 +144,7 @@ func (cs columns) fit(width int) columns {
 	return cs
 }
 
-// lines are the table's lines, the head first; a column without one is left out.
+// lines returns the table's lines, the head first. A column without a text is left out.
 func (cs columns) lines(p Paint) []string {
 	cs = slices.DeleteFunc(cs, func(c column) bool { return c.head == "" })
 	for _, c := range cs {
@@ -176,7 +176,7 @@ func (cs columns) lines(p Paint) []string {
 	return lines
 }
 
-// Indented is a text below a lock; nothing if it is empty.
+// Indented returns a text below a lock, or nothing if it is empty.
 func Indented(p Paint, text string) []string {
 	if text == "" {
 		return nil
@@ -184,13 +184,13 @@ func Indented(p Paint, text string) []string {
 	return strings.Split("  "+Paint{Width: max(p.Width-2, 0)}.Fold(text, 2), "\n")
 }
 
-// Fold breaks a text that is too long into lines: at spaces, hyphens and what else separates the parts of a name. The
-// further lines are indented.
+// Fold breaks a text that is too long into lines, at spaces, hyphens and other separators in names. The further lines
+// are indented.
 func (p Paint) Fold(text string, indent int) string {
 	if p.Width <= indent || lipgloss.Width(text) <= p.Width {
 		return text
 	}
 	text = ansi.Wrap(text, p.Width-indent, "/:@")
-	text = ansi.Hardwrap(text, p.Width-indent, true) // the other puts a separator behind a full line
+	text = ansi.Hardwrap(text, p.Width-indent, true) // ansi.Wrap may put a separator behind a full line
 	return strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", indent))
 }

@@ -14,41 +14,42 @@ import (
 )
 
 const (
-	// MinInterval is the least time between two looks.
+	// MinInterval is the least time between two reads.
 	MinInterval = 100 * time.Millisecond
-	// perLock is the least time between two looks for each lock: ten times what one costs Redis.
+	// perLock times the number of locks is the least time between two reads. It is ten times what a read of one lock costs
+	// Redis.
 	perLock = time.Millisecond
-	// searching is the least time between two searches: they go through all keys there are.
+	// searching is the least time between two searches, because each goes through all keys.
 	searching = 2 * time.Second
-	// silence is after how long without an answer the values are called old.
+	// silence is the time without a reply after which the values are called old.
 	silence = 500 * time.Millisecond
-	// watched is how many waiters are read of a lock that is watched.
+	// watched is how many waiters of a lock are read.
 	watched = 200
 )
 
-// Watch looks at locks again and again.
+// Watch reads locks periodically.
 type Watch struct {
 	Server *inspect.Server
-	IDs    []inspect.ID                // these locks; nil: all in use that are wanted, as they come and go
-	Want   inspect.Want                // which, if IDs is nil
-	Every  time.Duration               // between two looks
-	Role   func(context.Context) error // an error if the server is not to be looked at any more; nil: none is
-	// None says why none of them is in use, as far as that is known, and what may have been meant.
+	IDs    []inspect.ID                // these locks; nil: all in use that Want selects, as they come and go
+	Want   inspect.Want                // selects locks if IDs is nil
+	Every  time.Duration               // between two reads
+	Role   func(context.Context) error // an error if the server must not be read any more; may be nil
+	// None says why none of them is in use, as far as that is known, and which locks the user may mean.
 	None func(ctx context.Context, all []inspect.Lock) string
 }
 
-// Glance is what one look has seen.
+// Glance is the result of one read.
 type Glance struct {
 	Locks []inspect.Lock // the named ones, also if they are free; of others those that are or were in use
-	Err   error          // why something is missing there
-	None  string         // what Watch.None has said of the first look, if nothing was in use then, nor since
+	Err   error          // why locks are missing or out of date
+	None  string         // the result of Watch.None, if nothing was in use at the first read or since
 }
 
-// errSilent is the Err of a Glance while Redis does not answer, or goes through very many keys.
+// errSilent is the Err of a Glance while Redis does not answer or a search takes long.
 var errSilent = errors.New("no answer yet")
 
-// Run looks until ctx ends, and has see see what it finds, one glance after the other; while it waits for an answer, it
-// says so in glances without locks. What changes between two looks is not seen.
+// Run reads the locks until ctx ends, and calls see with one Glance after the other. While it waits for a reply, it
+// sends glances without locks that say so. It misses changes between two reads.
 func (w Watch) Run(ctx context.Context, see func(Glance)) {
 	var looking sync.WaitGroup
 	defer looking.Wait()
@@ -73,12 +74,12 @@ func (w Watch) Run(ctx context.Context, see func(Glance)) {
 	}
 }
 
-// looks returns a function that looks once: at the named locks, or at those that were found, or in use when it looked
-// last, so that a lock is seen to be free.
+// looks returns a function that reads the locks once. It reads the named locks, or those that the last search has found
+// or that were in use at the last read. So a lock is shown once more when it has become free.
 func (w Watch) looks(ctx context.Context) func() Glance {
 	ids, limit := w.IDs, watched
 	var fault error        // of the last search
-	var searchAt time.Time // a search takes a tenth of Redis's time at most
+	var searchAt time.Time // of the next search; searches take a tenth of Redis's time at most
 	var none string
 	first := true
 	return func() Glance {
@@ -118,14 +119,14 @@ func (w Watch) looks(ctx context.Context) func() Glance {
 	}
 }
 
-// Changes tells what has changed from one glance to the next. The zero Changes has seen nothing.
+// Changes finds the locks that have changed from one Glance to the next. The zero Changes has seen nothing.
 type Changes struct {
-	JSON bool // also what a Line has no room for
+	JSON bool // compare also the fields that only JSON shows
 
 	seen map[inspect.ID]string
 }
 
-// key is what changes when a lock changes.
+// key returns a text that changes when a lock changes.
 func (c *Changes) key(l inspect.Lock) string {
 	text := Line(l)
 	for _, h := range l.Holders {
@@ -140,7 +141,7 @@ func (c *Changes) key(l inspect.Lock) string {
 	return text
 }
 
-// Of are the locks that have changed: at first all that are worth showing.
+// Of returns the locks that have changed, at first all that are worth showing.
 func (c *Changes) Of(g Glance) (changed []inspect.Lock) {
 	seen := make(map[inspect.ID]string, len(g.Locks))
 	for _, l := range g.Locks {
@@ -150,7 +151,7 @@ func (c *Changes) Of(g Glance) (changed []inspect.Lock) {
 		}
 	}
 	switch {
-	case g.Err != nil: // what could not be read now may be as it was, and that one kind is free may mislead
+	case g.Err != nil: // a kind that could not be read may be in use, so do not report the name as free
 		for id, key := range c.seen {
 			if _, read := seen[id]; !read {
 				seen[id] = key

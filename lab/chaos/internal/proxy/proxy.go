@@ -36,7 +36,7 @@ type Counts struct {
 	Muted             int // lost on their way to subscribers because of Mute
 	Reset             int // connections
 	Silent            int // connections that stayed open
-	Torn              int // lost messages of which a part has arrived
+	Torn              int // lost messages that have arrived in part
 	Refused           int // connections
 }
 
@@ -159,9 +159,9 @@ func (p *Proxy) connect(client net.Conn) {
 	p.mu.Unlock()
 	// Not until both ways have ended: what a client has sent before it hung up arrives.
 	var ways sync.WaitGroup
-	ways.Go(func() { p.carry(l, client, server, p.request) })
+	ways.Go(func() { p.carry(l, client, server, p.requestLocked) })
 	ways.Go(func() {
-		p.carry(l, server, client, p.reply)
+		p.carry(l, server, client, p.replyLocked)
 		_ = client.Close()
 	})
 	ways.Wait()
@@ -223,11 +223,11 @@ type fate struct {
 
 var subscribe = []byte("\r\nsubscribe\r\n")
 
-// request decides what becomes of what a client sends. The caller holds mu. Clients write a request, or several at
-// once, in one piece.
-func (p *Proxy) request(l *link, data []byte) fate {
+// requestLocked decides the fate of data that a client sends. Clients write a request, or several at once, in one
+// piece.
+func (p *Proxy) requestLocked(l *link, data []byte) fate {
 	l.subscriber = l.subscriber || bytes.Contains(bytes.ToLower(data[:min(len(data), 128)]), subscribe)
-	f := p.message(l, len(data), p.faults.Requests, &p.counts.Requests)
+	f := p.messageLocked(l, len(data), p.faults.Requests, &p.counts.Requests)
 	if f.pass == len(data) && rand.Float64() < p.faults.Late {
 		p.counts.Late++
 		f.after += rand.N(p.faults.Delay)
@@ -235,19 +235,19 @@ func (p *Proxy) request(l *link, data []byte) fate {
 	return f
 }
 
-// reply decides what becomes of what the server sends. The caller holds mu.
-func (p *Proxy) reply(l *link, data []byte) fate {
+// replyLocked decides the fate of data that the server sends.
+func (p *Proxy) replyLocked(l *link, data []byte) fate {
 	if l.subscriber && p.faults.Mute {
 		p.counts.Muted++
 		return fate{}
 	}
-	f := p.message(l, len(data), p.faults.Replies, &p.counts.Replies)
+	f := p.messageLocked(l, len(data), p.faults.Replies, &p.counts.Replies)
 	f.after += p.faults.Slow
 	return f
 }
 
-// message is lost by chance. The caller holds mu.
-func (p *Proxy) message(l *link, size int, chance float64, lost *int) fate {
+// messageLocked decides by chance whether a message is lost.
+func (p *Proxy) messageLocked(l *link, size int, chance float64, lost *int) fate {
 	if l.silent {
 		return fate{}
 	}
