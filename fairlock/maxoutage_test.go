@@ -17,12 +17,20 @@ import (
 
 const maxOutage = 5 * time.Second
 
+// outages are the faults in which a server answers, or none does, and which end by themselves.
+func outages() map[string]fault {
+	all := faults()
+	return map[string]fault{
+		"cut": all["the link is cut"], "hangs": all["Redis hangs"], "replica": all[readOnly], "misconf": all[misconf],
+	}
+}
+
 // A call that Redis does not serve for MaxOutage returns then, whether it is queued or not. It leaves the queue. Calls
 // without the option, and candidates of package leader, keep their tickets.
 //
 //fairlock:promise A limit for outages: with WithMaxOutage, a call returns ErrUnreachable once Redis has not served the lock for that long, also if it is queued; it leaves the queue
 func TestWithMaxOutage_EndsTheWait(t *testing.T) {
-	bubbles(t, unserved, func(t *testing.T, s *fairlocktest.Server, _ string,
+	bubbles(t, outages(), func(t *testing.T, s *fairlocktest.Server, _ string,
 		fault func(*fairlocktest.Server, *fairlocktest.Client) func()) {
 		client := s.Client(fairlock.Config{MaxOutage: maxOutage})
 		hold(t, s.Client(fairlock.Config{TTL: time.Hour}).Mutex("x").Lock)
@@ -76,7 +84,7 @@ func TestWithMaxOutage_EndsTheWait(t *testing.T) {
 //
 //fairlock:promise A limit for outages
 func TestWithMaxOutage_ShorterOutages(t *testing.T) {
-	bubbles(t, unserved, func(t *testing.T, s *fairlocktest.Server, _ string,
+	bubbles(t, outages(), func(t *testing.T, s *fairlocktest.Server, _ string,
 		fault func(*fairlocktest.Server, *fairlocktest.Client) func()) {
 		client := s.Client(fairlock.Config{TTL: time.Hour})
 		m := client.Mutex("x", fairlock.WithMaxOutage(maxOutage))

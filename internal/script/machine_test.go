@@ -218,11 +218,6 @@ func (m *machine) last() uint64 {
 	return last
 }
 
-// numberOf is the text of the number. The number of permits that a resize has set, 0 if none has, is its last part.
-func numberOf(last, clock, at, size int64) string {
-	return strings.TrimSuffix(fmt.Sprintf("2 %d %d %d %d", last, clock, at, size), " 0")
-}
-
 // fields are the numbers in a text; there are at least five.
 func fields(text string) (n []int64) {
 	for field := range strings.FieldsSeq(text + " 0 0 0 0 0") {
@@ -230,6 +225,11 @@ func fields(text string) (n []int64) {
 		n = append(n, number)
 	}
 	return n
+}
+
+// numberOf is the text of the number. The number of permits that a resize has set, 0 if none has, is its last part.
+func numberOf(last, clock, at, size int64) string {
+	return strings.TrimSuffix(fmt.Sprintf("2 %d %d %d %d", last, clock, at, size), " 0")
 }
 
 // endOfText is where the text of a script's error ends.
@@ -307,8 +307,7 @@ func (m *machine) pass(d time.Duration, queue bool) {
 	m.t.Helper()
 	if text := m.rdb.Get(ctx, m.keys["number"]).Val(); text != "" && queue {
 		n := fields(text)
-		m.do(m.t, "SET", m.keys["number"], numberOf(n[1], n[2]+d.Microseconds(), n[3]+d.Microseconds(), n[4]),
-			"KEEPTTL")
+		m.do(m.t, "SET", m.keys["number"], numberOf(n[1], n[2]+d.Microseconds(), n[3]+d.Microseconds(), n[4]), "KEEPTTL")
 	}
 	for _, key := range m.keys {
 		if left := m.rdb.PTTL(ctx, key).Val(); left >= 0 {

@@ -48,5 +48,6 @@ local function write_number(ms)
   last = math.max(last, now)
   ms = math.max(ms + fence_ttl, (queue_ms or call('PTTL', queue)) + fence_ttl, math.ceil((last - now) / 1000),
     call('PTTL', number))
-  call('SET', number, '2 ' .. text_of(last) .. ' ' .. text_of(clock) .. ' ' .. now_text .. (resized_to and ' ' .. text_of(resized_to) or ''), 'PX', ms)
+  local size = resized_to and ' ' .. text_of(resized_to) or ''
+  call('SET', number, '2 ' .. text_of(last) .. ' ' .. text_of(clock) .. ' ' .. now_text .. size, 'PX', ms)
 end
