@@ -6,6 +6,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/token"
 )
 
 // Client is a fairlock.Client with its link to the server.
@@ -16,6 +17,7 @@ type Client struct {
 	Link  *Link
 
 	crashed atomic.Bool
+	tried   token.Token // of the last Try that found a lock busy, if it is a client of a Lock's methods
 }
 
 // Crash ends the client as a crash of its process does. Nothing is sent to Redis. Its locks stay held and its waiters

@@ -239,7 +239,7 @@ func (w *World) findLocksLocked() {
 		name, last, _ := strings.Cut(rest, "}:")
 		if k, ok := kinds[last]; ok {
 			l := Lock{server: w.Server, kind: k, namespace: namespace, name: unescape.Replace(name)}
-			if !slices.Contains(w.locks, l) {
+			if !slices.ContainsFunc(w.locks, func(m Lock) bool { return m.namespace == l.namespace && m.id() == l.id() }) {
 				w.locks = append(w.locks, l)
 			}
 		}

@@ -3,6 +3,7 @@ package fairlocktest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,33 +22,49 @@ import (
 // a value; copies are the same lock. A failure fails the test, so the methods must be called from the test's goroutine.
 // Faults of Links do not affect them.
 type Lock struct {
-	server    *Server
-	kind      fairlock.Kind
-	namespace string
-	name      string
-	permits   int    // of a semaphore
-	key       string // of a keyed semaphore: the key that HoldAs and the like use
+	server     *Server
+	kind       fairlock.Kind
+	namespace  string
+	name       string
+	permits    int // of a semaphore
+	options    []fairlock.KeyOption
+	key        string // of a keyed semaphore: the key that HoldAs and the like use
+	keyOptions []fairlock.KeyOption
 }
 
-// Mutex returns the mutex with that name.
-func (s *Server) Mutex(name string) Lock { return s.lock(fairlock.KindMutex, name, 0) }
+// Mutex returns the mutex with that name. The options are those of the clients that HoldAs and other methods act as.
+// CrashQueued ignores a bound on waiters.
+func (s *Server) Mutex(name string, options ...fairlock.HoldOption) Lock {
+	return s.lock(fairlock.KindMutex, name, 0, convert[fairlock.KeyOption](options))
+}
 
-// Semaphore returns the semaphore with that name and number of permits.
-func (s *Server) Semaphore(name string, permits int) Lock {
-	return s.lock(fairlock.KindSemaphore, name, permits)
+// Semaphore returns the semaphore with that name and number of permits. The options are as for Mutex.
+func (s *Server) Semaphore(name string, permits int, options ...fairlock.HoldOption) Lock {
+	return s.lock(fairlock.KindSemaphore, name, permits, convert[fairlock.KeyOption](options))
 }
 
 // KeyedSemaphore returns the keyed semaphore with that name and number of permits. HoldAs, HoldPermitsAs, CrashHolding,
-// CrashQueued and TakeAs need a Key.
-func (s *Server) KeyedSemaphore(name string, permits int) Lock {
-	return s.lock(fairlock.KindKeyedSemaphore, name, permits)
+// CrashQueued and TakeAs need a Key. The options are defaults for its keys, and otherwise as for Mutex.
+func (s *Server) KeyedSemaphore(name string, permits int, options ...fairlock.KeyOption) Lock {
+	return s.lock(fairlock.KindKeyedSemaphore, name, permits, options)
 }
 
-// RWMutex returns the read-write lock with that name.
-func (s *Server) RWMutex(name string) Lock { return s.lock(fairlock.KindRWMutex, name, 0) }
+// RWMutex returns the read-write lock with that name. The options are as for Mutex.
+func (s *Server) RWMutex(name string, options ...fairlock.Option) Lock {
+	return s.lock(fairlock.KindRWMutex, name, 0, convert[fairlock.KeyOption](options))
+}
 
-func (s *Server) lock(k fairlock.Kind, name string, permits int) Lock {
-	return Lock{server: s, kind: k, namespace: bounds.DefaultNamespace, name: name, permits: permits}
+func (s *Server) lock(k fairlock.Kind, name string, permits int, options []fairlock.KeyOption) Lock {
+	return Lock{server: s, kind: k, namespace: bounds.DefaultNamespace, name: name, permits: permits, options: options}
+}
+
+// convert returns the options as values of another interface, which they all implement. A nil stays nil.
+func convert[To, From fairlock.KeyOption](options []From) []To {
+	all := make([]To, len(options))
+	for i, o := range options {
+		all[i], _ = any(o).(To)
+	}
+	return all
 }
 
 // In returns the lock with the same name in a namespace; "" is the default one.
@@ -56,10 +73,10 @@ func (l Lock) In(namespace string) Lock {
 	return l
 }
 
-// Key returns a copy of a keyed semaphore's Lock whose HoldAs and other methods act for that key. State covers all
-// keys.
-func (l Lock) Key(key string) Lock {
-	l.key = key
+// Key returns a copy of a keyed semaphore's Lock whose HoldAs and other methods act for that key, with these options,
+// such as fairlock.WithKeyLimit. State covers all keys.
+func (l Lock) Key(key string, options ...fairlock.KeyOption) Lock {
+	l.key, l.keyOptions = key, options
 	return l
 }
 
@@ -82,7 +99,18 @@ func (l Lock) ReadAs(client string) *fairlock.Lease {
 	return l.hold(client, 1, false)
 }
 
-func (l Lock) hold(client string, n int, write bool) *fairlock.Lease {
+func (l Lock) hold(client string, n int, write bool, last ...fairlock.KeyOption) *fairlock.Lease {
+	l.server.tb.Helper()
+	lease, err := l.try(client, n, write, last...)
+	if err != nil {
+		l.server.tb.Fatalf("fairlocktest: hold as %s: %v; %s", client, err, l.describe())
+	}
+	l.server.touch()
+	return lease
+}
+
+// try tries to acquire the lock as a client, with its options and then the last ones.
+func (l Lock) try(client string, n int, write bool, last ...fairlock.KeyOption) (*fairlock.Lease, error) {
 	s := l.server
 	s.tb.Helper()
 	switch {
@@ -93,82 +121,62 @@ func (l Lock) hold(client string, n int, write bool) *fairlock.Lease {
 	case !write && l.kind != fairlock.KindRWMutex:
 		s.tb.Fatalf("fairlocktest: read as %s: a %v has no readers", client, l.kind)
 	}
-	c := s.other(l.namespace, client)
-	ctx := context.Background()
-	var lease *fairlock.Lease
-	var err error
+	c, ctx := s.other(l.namespace, client), context.Background()
+	all := slices.Concat(l.options, last)
 	switch {
 	case l.kind == fairlock.KindSemaphore:
-		lease, err = c.Semaphore(l.name, l.permits).TryAcquire(ctx, n)
+		return c.Semaphore(l.name, l.permits, convert[fairlock.HoldOption](all)...).TryAcquire(ctx, n)
 	case l.kind == fairlock.KindKeyedSemaphore:
-		lease, err = c.KeyedSemaphore(l.name, l.permits).Key(l.key).TryAcquire(ctx, n)
+		return c.KeyedSemaphore(l.name, l.permits, l.options...).Key(l.key, slices.Concat(l.keyOptions, last)...).
+			TryAcquire(ctx, n)
 	case l.kind == fairlock.KindRWMutex && write:
-		lease, err = c.RWMutex(l.name).TryLock(ctx)
+		return c.RWMutex(l.name, convert[fairlock.Option](all)...).TryLock(ctx)
 	case l.kind == fairlock.KindRWMutex:
-		lease, err = c.RWMutex(l.name).TryRLock(ctx)
+		return c.RWMutex(l.name, convert[fairlock.Option](all)...).TryRLock(ctx)
 	default:
-		lease, err = c.Mutex(l.name).TryLock(ctx)
+		return c.Mutex(l.name, convert[fairlock.HoldOption](all)...).TryLock(ctx)
 	}
-	if err != nil {
-		l.server.tb.Fatalf("fairlocktest: hold as %s: %v; %s", client, err, l.describe())
-	}
-	l.server.touch()
-	return lease
 }
 
 // CrashHolding leaves the lock as a client does that crashes just after it was granted the lock. The lock is held for
-// ttl, and is not renewed or released. It takes one permit of a semaphore, and holds a read-write lock for writing. It
-// fails the test if the lock is not free.
+// ttl, or for a minimum hold that is longer, and is not renewed or released. It takes one permit of a semaphore, and
+// holds a read-write lock for writing. It fails the test if the lock is not free.
 func (l Lock) CrashHolding(client string, ttl time.Duration) token.Token {
 	l.server.tb.Helper()
-	t, outcome := l.request(client, ttl, script.Request{Try: true})
-	if outcome != script.Granted {
-		l.server.tb.Fatalf("fairlocktest: crash holding as %s: the lock is not free; %s", client, l.describe())
+	lease := l.hold(client, 1, true, fairlock.WithTTL(ttl))
+	if _, err := lease.Detach(); err != nil { // without it, the lease would be renewed
+		l.server.tb.Fatalf("fairlocktest: crash holding as %s: %v", client, err)
 	}
-	return t
+	return lease.Token()
 }
 
 // CrashQueued leaves a waiter in the queue as a client does that crashes just after it was queued. The waiter sends no
 // heartbeat, and expires after waiterTTL, which passes only while others wait. The next request for the lock
 // drops it then. CrashQueued fails the test if the lock is free, because a request is granted the lock then.
 func (l Lock) CrashQueued(client string, waiterTTL time.Duration) token.Token {
-	l.server.tb.Helper()
-	t, outcome := l.request(client, bounds.DefaultTTL, script.Request{WaiterTTL: waiterTTL})
-	switch outcome {
-	case script.Queued:
-	case script.Granted:
-		l.server.tb.Fatalf("fairlocktest: crash queued as %s: the lock was free, and was granted", client)
-	default:
-		l.server.tb.Fatalf("fairlocktest: crash queued as %s: the request was refused; %s", client, l.describe())
-	}
-	return t
-}
-
-func (l Lock) request(client string, ttl time.Duration, r script.Request) (token.Token, script.Outcome) {
 	s := l.server
 	s.tb.Helper()
-	some := l.kind == fairlock.KindSemaphore || l.kind == fairlock.KindKeyedSemaphore
-	if !r.Try && r.WaiterTTL < time.Millisecond || some && l.permits < 1 {
-		s.tb.Fatalf("fairlocktest: as %s: WaiterTTL must be at least 1 ms, and permits at least 1", client)
+	if waiterTTL < time.Millisecond {
+		s.tb.Fatalf("fairlocktest: crash queued as %s: WaiterTTL must be at least 1 ms", client)
 	}
-	var err error
-	terms := tokens.Terms{TTL: ttl, Weight: 1, Permits: l.permits}
-	if l.kind == fairlock.KindRWMutex {
-		terms.Weight, terms.Permits = tokens.WriterWeight, tokens.WriterWeight
+	// A waiter of a fairlock.Client would send heartbeats. So a Try makes the token, and it is queued here.
+	switch _, err := l.try(client, 1, true); {
+	case err == nil:
+		s.tb.Fatalf("fairlocktest: crash queued as %s: the lock was free, and was granted", client)
+	case !errors.Is(err, fairlock.ErrBusy):
+		s.tb.Fatalf("fairlocktest: crash queued as %s: %v", client, err)
 	}
-	if l.kind == fairlock.KindKeyedSemaphore {
-		terms.Key, terms.Share = l.key, 1
-	}
-	if r.Token, err = token.Parse(tokens.New(client, terms)); err != nil {
-		s.tb.Fatalf("fairlocktest: %v", err)
-	}
+	t := s.other(l.namespace, client).tried
 	lock, _ := script.Of(dispatch.NewDirect(s.inspector().Redis), string(l.kind), l.namespace, l.name)
-	reply, err := lock.Acquire(context.Background(), r)
-	if err != nil {
-		s.tb.Fatalf("fairlocktest: request as %s: %v", client, err)
+	reply, err := lock.Acquire(context.Background(), script.Request{Token: t, WaiterTTL: waiterTTL})
+	switch {
+	case err != nil:
+		s.tb.Fatalf("fairlocktest: crash queued as %s: %v", client, err)
+	case reply.Outcome != script.Queued:
+		s.tb.Fatalf("fairlocktest: crash queued as %s: the request was not queued; %s", client, l.describe())
 	}
 	s.touch()
-	return r.Token, reply.Outcome
+	return t
 }
 
 // Expire ends every lease of the lock in Redis now, as if its TTL had passed before its holder renewed it. The holders
@@ -480,6 +488,7 @@ func (s *Server) other(namespace, client string) *Client {
 	}
 	link := s.link(cfg.Name)
 	link.immune, link.unobserved = true, client == ""
+	cfg.Trace = &fairlock.Trace{Abandoned: func(info fairlock.AbandonedInfo) { c.tried = info.Token }}
 	c = s.client(cfg, link)
 	s.mu.Lock()
 	s.others[key] = c

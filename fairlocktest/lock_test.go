@@ -182,14 +182,17 @@ func TestLock_Failures(t *testing.T) {
 			{func() { s.RWMutex("m").HoldPermitsAs("a", 2) },
 				"fatal: fairlocktest: hold 2 permits as a: a rwmutex has no permits"},
 			{func() { billing.CrashHolding("z", time.Second) },
-				"fatal: fairlocktest: crash holding as z: the lock is not free; " + held},
+				`fatal: fairlocktest: hold as z: fairlock: trylock "billing": lock is busy (held by a); ` + held},
 			{func() { s.Mutex("m").CrashQueued("z", time.Second) },
 				"fatal: fairlocktest: crash queued as z: the lock was free, and was granted"},
 			{func() { billing.CrashQueued("z z", time.Second) },
-				"fatal: fairlocktest: malformed token: client id"},
+				`fatal: fairlocktest: invalid Name: "z z"`},
 			{func() { billing.CrashQueued("z", 0) },
-				"fatal: fairlocktest: as z: WaiterTTL must be at least 1 ms, and permits at least 1"},
-			{func() { billing.CrashHolding("z", 1) }, "fatal: fairlocktest: malformed token: {TTL:1ms"},
+				"fatal: fairlocktest: crash queued as z: WaiterTTL must be at least 1 ms"},
+			{func() { s.Semaphore("s", 0).CrashQueued("z", time.Second) },
+				`fatal: fairlocktest: crash queued as z: fairlock: tryacquire "s": invalid permits: 0`},
+			{func() { billing.CrashHolding("z", 1) },
+				`fatal: fairlocktest: hold as z: fairlock: trylock "billing": invalid TTL: 1ns`},
 			{func() { billing.WaitFor("to be", nil) }, "fatal: fairlocktest: cond must not be nil"},
 			{func() { billing.TakeAs("z") }, "fatal: fairlocktest: take as z: the first waiter would be granted the lock; " +
 				held},
@@ -232,6 +235,38 @@ func TestLock_MinHold(t *testing.T) {
 		api.WaitHeldBy("a")
 		assert.InDelta(t, 3*time.Second, time.Since(start), float64(10*time.Millisecond))
 		assert.Empty(t, r.failure(func() {}))
+	})
+}
+
+// The clients of a Lock's methods have its options, and a Key's own come last.
+func TestLock_Options(t *testing.T) {
+	bubble(t, func(t *testing.T, server *fairlocktest.Server, _ *fairlocktest.Client) {
+		gpu := server.KeyedSemaphore("gpu", 3, fairlock.WithKeyLimit(2))
+		a := gpu.Key("A", fairlock.WithKeyLimit(1), fairlock.WithShare(5))
+		a.HoldAs("a")
+		a.CrashQueued("a", time.Minute) // a permit is free, but not for this key
+		gpu.Key("B").HoldPermitsAs("b", 2)
+		gpu.Key("B").CrashQueued("b", time.Minute)
+		var limits []int
+		for _, k := range gpu.State().Keys {
+			limits = append(limits, k.Limit, k.Share)
+		}
+		assert.ElementsMatch(t, []int{1, 5, 2, 1}, limits)
+
+		hour := fairlock.WithMinHold(time.Hour)
+		for name, l := range map[string]fairlocktest.Lock{
+			"mutex": server.Mutex("job", hour), "semaphore": server.Semaphore("job", 1, hour),
+			"key": server.KeyedSemaphore("job", 1, hour).Key("A"),
+		} {
+			require.NoError(t, l.HoldAs("a").Unlock(t.Context()), name)
+			l.AssertHeldBy("a")
+			l.Expire()
+			l.CrashHolding("a", time.Second)
+			assert.Equal(t, time.Hour, l.State().Holders[0].TTL.Round(time.Second), name)
+		}
+		doc := server.RWMutex("doc", fairlock.WithTTL(time.Hour))
+		doc.ReadAs("a")
+		assert.Equal(t, time.Hour, doc.State().Holders[0].Token.TTL())
 	})
 }
 
