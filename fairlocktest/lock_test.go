@@ -93,6 +93,7 @@ func TestLock_KindsAndNamespaces(t *testing.T) {
 		gpu.Key("B").CrashHolding("b", time.Minute)
 		gpu.Key("C").CrashQueued("c", time.Minute)
 		gpu.AssertHeldBy("a", "b")
+		assert.Equal(t, time.Minute, gpu.State().Holders[1].TTL)
 		gpu.AssertQueue("c")
 		assert.Equal(t, []string{"A", "B", "C", "C"}, []string{
 			gpu.State().Holders[0].Key, gpu.State().Holders[1].Key, gpu.State().Waiters[0].Key, gpu.State().Keys[0].Key,
