@@ -129,7 +129,8 @@ func (h *Handler) find(ctx context.Context, _ struct{}) (search, time.Duration, 
 	if len(found) == 0 && err != nil {
 		return search{}, rest(), err
 	}
-	s := byTrouble(found, err)
+	inspect.SortByTrouble(found) // which lists no waiters
+	s := search{locks: found, err: err}
 	if len(found) == 0 {
 		s.noLocks = h.server.NoLocks(h.server.Namespaces(ctx))
 	}

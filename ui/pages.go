@@ -36,24 +36,6 @@ func (s search) used() (ids []inspect.ID) {
 	return ids
 }
 
-// byTrouble sorts locks that cannot be read first, then those that miss renewals, then by the oldest wait.
-func byTrouble(found []inspect.Lock, err error) search {
-	slices.SortStableFunc(found, func(a, b inspect.Lock) int {
-		return cmp.Or(trouble(b)-trouble(a), inspect.ByWait(a, b), use(b)-use(a))
-	})
-	return search{locks: found, err: err}
-}
-
-func trouble(l inspect.Lock) int {
-	switch late, _ := l.Late(); {
-	case l.Err != nil:
-		return 2
-	case late > 0:
-		return 1
-	}
-	return 0
-}
-
 func use(l inspect.Lock) int {
 	if l.InUse() {
 		return 1

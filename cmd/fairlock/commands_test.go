@@ -35,6 +35,7 @@ import (
 // seen is a lock as a script reads it; all its fields are in internal/view.
 type seen struct {
 	Kind, Name    string
+	Namespace     string // of --all-namespaces
 	Held          bool
 	Used, Waiting int
 	Permits       *int
@@ -375,7 +376,54 @@ func TestList_Sorts(t *testing.T) {
 	}
 	require.Equal(t, []string{"abc", "bca", "cab", "cab"},
 		[]string{order("name"), order("held"), order("wait"), order("waiting")})
-	refused(t, f.call("list", "--sort", "x"), exitUsage, "--sort x is unknown: want name, wait, held or waiting")
+	refused(t, f.call("list", "--sort", "x"), exitUsage, "--sort x is unknown: want name, wait, held, waiting or trouble")
+}
+
+// A holder that does not renew comes first, then a deadlock, then the oldest wait.
+func TestList_Trouble(t *testing.T) {
+	f := sleepingFixture(t)
+	a, b := f.client("web-1"), f.client("web-2")
+	f.hold(a.Mutex("a").Lock)
+	f.wait(b.Mutex("a"), 1)
+	f.hold(a.Mutex("y").Lock)
+	f.hold(b.Mutex("z").Lock)
+	f.wait(b.Mutex("y"), 1)
+	f.wait(a.Mutex("z"), 1)
+	_, err := f.hold(a.Mutex("x", fairlock.WithTTL(3*time.Second)).Lock).Detach()
+	require.NoError(t, err)
+	var names []string
+	require.Eventually(t, func() bool { // until a renewal is missed
+		names = nil
+		all := decode[[]seen](t, f.done("list", "--json", "--sort", "trouble"))
+		for _, l := range all {
+			require.Nil(t, l.Waiters)
+			names = append(names, l.Name)
+		}
+		return names[0] == "x"
+	}, 3*time.Second, 50*time.Millisecond)
+	require.Equal(t, []string{"x", "y", "z", "a"}, names)
+}
+
+func TestList_AllNamespaces(t *testing.T) {
+	f := newFixture(t)
+	f.server = redistest.Start(t)
+	f = f.at("unix://" + f.server.Addr())
+	other := f
+	other.namespace += "-2"
+	require.Equal(t, result{out: "[]\n", errs: "fairlock: no locks in use\n"}, f.call("list", "--json", "--all-namespaces"))
+	f.hold(other.client("web-2").Mutex("a").Lock)
+	f.hold(f.client("web-1").Mutex("a").Lock)
+	f.hold(f.client("web-1").Mutex("b").Lock)
+	var all []string
+	for _, l := range decode[[]seen](t, f.done("list", "--json", "--all-namespaces", "--prefix", "a")) {
+		all = append(all, l.Namespace+" "+l.Name)
+	}
+	require.Equal(t, []string{f.namespace + " a", other.namespace + " a"}, all)
+	shown := f.done("list", "--all-namespaces")
+	require.Regexp(t, `, all namespaces, `, shown)
+	require.Regexp(t, `\nNAME  NAMESPACE +KIND .*\na +`+f.namespace+` +mutex .*\nb +`+f.namespace+` .*\na +`+other.namespace+
+		` +mutex `, shown)
+	require.NotContains(t, f.done("list"), "NAMESPACE")
 }
 
 // A user with the least rights may measure.

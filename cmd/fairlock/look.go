@@ -28,6 +28,7 @@ type looker struct {
 	kinds   []fairlock.Kind // that kind, or all
 	json    bool
 	replica bool                        // may be read
+	every   bool                        // namespace is listed
 	writes  bool                        // the command writes, so a replica is an error
 	name    string                      // of the server, for a header
 	role    func(context.Context) error // an error if the server must not be read, or not any more
@@ -177,36 +178,43 @@ func (l *looker) meant(ctx context.Context, worth []inspect.Lock) string {
 
 // nothing says why a list is empty, as far as that is known. There may be locks without these flags, or in other
 // namespaces.
-func (l *looker) nothing(ctx context.Context, prefix string) string {
+func (l *looker) nothing(ctx context.Context, want inspect.Want) string {
 	var flags []string
-	if prefix != "" {
-		flags = append(flags, "--prefix "+inspect.Plain(prefix))
+	if want.Prefix != "" {
+		flags = append(flags, "--prefix "+inspect.Plain(want.Prefix))
 	}
 	if l.kind != "" {
 		flags = append(flags, "--kind "+l.kind)
 	}
 	if len(flags) > 0 {
 		text := "no lock in use matches " + strings.Join(flags, " ")
-		if all, err := l.Find(ctx, inspect.Want{}); err != nil {
+		if all, err := l.Find(ctx, inspect.Want{AllNamespaces: want.AllNamespaces}); err != nil {
 			return text
 		} else if len(all) > 0 {
 			return fmt.Sprintf("%s; without that, list shows %d", text, len(all))
 		}
 	}
+	if want.AllNamespaces {
+		return view.NoLocks
+	}
 	return l.NoLocks(l.Namespaces(ctx))
 }
 
 // orders are the orders by which list sorts.
-var orders = map[string]func(a, b inspect.Lock) int{
-	"name":    func(_, _ inspect.Lock) int { return 0 },
-	"wait":    inspect.ByWait,
-	"held":    inspect.ByHeld,
-	"waiting": func(a, b inspect.Lock) int { return cmp.Compare(b.Waiting, a.Waiting) },
+var orders = map[string]func(all []inspect.Lock){
+	"name":    func([]inspect.Lock) {},
+	"wait":    func(all []inspect.Lock) { slices.SortStableFunc(all, inspect.ByWait) },
+	"held":    func(all []inspect.Lock) { slices.SortStableFunc(all, inspect.ByHeld) },
+	"trouble": inspect.SortByTrouble,
+	"waiting": func(all []inspect.Lock) {
+		slices.SortStableFunc(all, func(a, b inspect.Lock) int { return cmp.Compare(b.Waiting, a.Waiting) })
+	},
 }
 
 func listCommand(c *connection) *cobra.Command {
 	l := looker{connection: c}
-	var prefix, by string
+	var by string
+	var want inspect.Want
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List all locks in use",
@@ -220,21 +228,26 @@ func listCommand(c *connection) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			order, known := orders[by]
 			if !known {
-				return usage("--sort %s is unknown: want name, wait, held or waiting", inspect.Plain(by))
+				return usage("--sort %s is unknown: want name, wait, held, waiting or trouble", inspect.Plain(by))
 			}
 			return l.with(cmd.Context(), cmd.OutOrStdout(), func(ctx context.Context) error {
 				answered := patiently("searching")
-				all, err := l.Find(ctx, inspect.Want{Prefix: prefix, Kinds: l.kinds})
+				want.Kinds, want.Waiters = l.kinds, by == "trouble"
+				all, err := l.Find(ctx, want)
 				answered()
-				slices.SortStableFunc(all, order)
+				order(all)
+				for i := range all {
+					all[i].Waiters = nil // only a few were read
+				}
 				if l.json && len(all) == 0 && err == nil { // [] looks like success
-					if text := l.nothing(ctx, prefix); text != "" {
+					if text := l.nothing(ctx, want); text != "" {
 						_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "fairlock:", text)
 					}
 				}
+				l.every = want.AllNamespaces
 				return l.show(all, err, func(p view.Paint) []string {
 					if len(all) == 0 {
-						return []string{"", p.Fold(cmp.Or(l.nothing(ctx, prefix), view.NoLocks), 2)}
+						return []string{"", p.Fold(cmp.Or(l.nothing(ctx, want), view.NoLocks), 2)}
 					}
 					return append([]string{""}, view.Table(p, all)...)
 				})
@@ -243,11 +256,12 @@ func listCommand(c *connection) *cobra.Command {
 	}
 	l.flags(cmd, "all")
 	f := cmd.Flags()
-	f.StringVar(&prefix, "prefix", "", "those whose names begin with `TEXT`; there are no wildcards")
+	f.StringVar(&want.Prefix, "prefix", "", "those whose names begin with `TEXT`; there are no wildcards")
 	f.StringVar(&by, "sort", "name",
-		"by name, wait (the oldest first), held (the longest first) or waiting (the most first): `ORDER`")
+		"by name, wait (the oldest first), held (the longest first), waiting (the most first) or trouble: `ORDER`")
+	f.BoolVar(&want.AllNamespaces, "all-namespaces", false, "those of all namespaces, whatever --namespace says")
 	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions( // fails only if there is no such flag
-		[]string{"name", "wait", "held", "waiting"}, cobra.ShellCompDirectiveNoFileComp))
+		[]string{"name", "wait", "held", "waiting", "trouble"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -264,7 +278,11 @@ func (l *looker) show(all []inspect.Lock, err error, text func(view.Paint) []str
 	p := view.Paint{Colours: colours(l.out), Width: width(l.out)}
 	shown := view.Array(all)
 	if !l.json {
-		shown = strings.Join(append([]string{p.Header(l.name, l.Namespace, time.Now())}, text(p)...), "\n") + "\n"
+		namespace := "namespace " + l.Namespace
+		if l.every {
+			namespace = "all namespaces"
+		}
+		shown = strings.Join(append([]string{p.Header(l.name, namespace, time.Now())}, text(p)...), "\n") + "\n"
 	}
 	_, werr := io.WriteString(l.out, shown)
 	return errors.Join(failed, werr)
@@ -292,11 +310,13 @@ func watchCommand(c *connection) *cobra.Command {
 					if len(names) > 0 {
 						return l.meant(ctx, view.Worth(all))
 					}
-					return l.nothing(ctx, w.Want.Prefix)
+					return l.nothing(ctx, w.Want)
 				}
 				if !plain && !l.json && display(l.out) {
 					live := view.Live{Watch: w, Paint: view.Paint{Colours: colours(l.out)}}
-					live.Title = func(seen time.Time) string { return "fairlock watch  " + live.Header(l.name, l.Namespace, seen) }
+					live.Title = func(seen time.Time) string {
+						return "fairlock watch  " + live.Header(l.name, "namespace "+l.Namespace, seen)
+					}
 					return live.Show(ctx, keyboard(cmd.InOrStdin()), l.out)
 				}
 				return l.follow(ctx, w, cmd.ErrOrStderr())
@@ -331,7 +351,7 @@ func (l *looker) follow(ctx context.Context, w view.Watch, errs io.Writer) (brok
 		}
 	}
 	if !l.json {
-		write(view.Paint{}.Header(l.name, l.Namespace, time.Now()))
+		write(view.Paint{}.Header(l.name, "namespace "+l.Namespace, time.Now()))
 	}
 	w.Run(ctx, func(g view.Glance) {
 		if g.Err != nil && !faulty { // once, until Redis answers again

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -28,6 +29,52 @@ func (l Lock) Crossing(others []Lock) (Crossing, bool) {
 		}
 	}
 	return Crossing{}, false
+}
+
+// crossed reports for each lock whether another one crosses it. It sees the waiters that are listed.
+func crossed(all []Lock) []bool {
+	held := map[string][]Lock{} // by the client
+	for _, l := range all {
+		for _, h := range l.blocking() {
+			held[h.Token.Client()] = append(held[h.Token.Client()], l)
+		}
+	}
+	crosses := make([]bool, len(all))
+	for i, l := range all {
+		for _, w := range l.Living() {
+			_, found := l.Crossing(held[w.Token.Client()])
+			crosses[i] = crosses[i] || found
+		}
+	}
+	return crosses
+}
+
+// SortByTrouble sorts locks: first those that cannot be read, then those with a holder that has missed renewals, then
+// those that may be in a deadlock (Crossing), then by the oldest wait.
+func SortByTrouble(all []Lock) {
+	type rated struct {
+		Lock
+		trouble int
+	}
+	crosses, sorted := crossed(all), make([]rated, len(all))
+	for i, l := range all {
+		sorted[i].Lock = l
+		switch late, _ := l.Late(); {
+		case l.Err != nil:
+			sorted[i].trouble = 3
+		case late > 0:
+			sorted[i].trouble = 2
+		case crosses[i]:
+			sorted[i].trouble = 1
+		}
+	}
+	used := func(l Lock) int { return map[bool]int{true: 1}[l.InUse()] }
+	slices.SortStableFunc(sorted, func(a, b rated) int {
+		return cmp.Or(b.trouble-a.trouble, ByWait(a.Lock, b.Lock), used(b.Lock)-used(a.Lock))
+	})
+	for i, r := range sorted {
+		all[i] = r.Lock
+	}
 }
 
 // MayCross are those of the locks that are worth reading with their waiters for that. Their lists may have none.

@@ -25,7 +25,8 @@ import (
 type Lock struct {
 	ID
 	admin.State
-	Err error // why it cannot be read, a key of something else for example; the State is zero then
+	Namespace string // only if locks of all namespaces were wanted
+	Err       error  // why it cannot be read, a key of something else for example; the State is zero then
 }
 
 // Unknown reports whether the lock could not be read now or by this user, so that it may be in use. A lock with a key
@@ -202,7 +203,7 @@ func (s *Server) Read(ctx context.Context, waiters int, ids ...ID) (read []Lock,
 			s.end(unanswered)
 			slices.SortStableFunc(state.Holders, longestHeld)
 			state.Waiters = append([]admin.Waiter{}, state.Waiters...) // not nil
-			locks[i] = Lock{id, state, err}
+			locks[i] = Lock{ID: id, State: state, Err: err}
 			if away(err) && !cluster {
 				stop(err) // the others would not be read either
 			}
@@ -366,6 +367,9 @@ func Hello(ctx context.Context, rdb *redis.Client) (map[string]string, error) {
 type Want struct {
 	Prefix string          // how their names begin
 	Kinds  []fairlock.Kind // nil: all
+
+	Waiters       bool // list the first few waiters of each lock
+	AllNamespaces bool // and not only that of the Server; in the order of their names
 }
 
 // search is a Find under way.
@@ -374,21 +378,30 @@ type search struct {
 	want Want
 
 	mu    sync.Mutex
-	seen  map[ID]bool // guarded by mu
-	found []Lock      // guarded by mu
+	seen  map[place]bool // guarded by mu
+	found []Lock         // guarded by mu
+}
+
+// place says which lock of which namespace.
+type place struct {
+	namespace string
+	ID
 }
 
 // Find finds the locks that are wanted, on every master of a cluster: those in use, those whose waiters have all
 // expired, and semaphores that were resized. It returns them in the order of their names, each with its holders as Read
-// lists them, and no waiters. A lock that is in use from beginning to end is found, unless its slot moves meanwhile.
-// The error says what could not be read; what could is returned all the same.
+// lists them, and no waiters unless they are wanted. A lock that is in use from beginning to end is found, unless its
+// slot moves meanwhile. The error says what could not be read; what could is returned all the same.
 func (s *Server) Find(ctx context.Context, want Want) ([]Lock, error) {
-	f := &search{Server: s, want: want, seen: map[ID]bool{}}
-	err := s.scan(ctx, keyspace.Pattern(s.Namespace, want.Prefix), f.read)
+	f, pattern := &search{Server: s, want: want, seen: map[place]bool{}}, keyspace.Pattern(s.Namespace, want.Prefix)
+	if want.AllNamespaces {
+		pattern = keyspace.Everywhere
+	}
+	err := s.scan(ctx, pattern, f.read)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	found := slices.Clone(f.found) // after the end of ctx, a search may still add to it
-	slices.SortFunc(found, func(a, b Lock) int { return a.Compare(b.ID) })
+	slices.SortFunc(found, func(a, b Lock) int { return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), a.Compare(b.ID)) })
 	return found, err
 }
 
@@ -422,29 +435,52 @@ func (s *Server) scan(ctx context.Context, match string, see func(ctx context.Co
 }
 
 // read reads the locks that keys are of.
-func (f *search) read(ctx context.Context, keys []string) error {
-	locks, err := f.Read(ctx, keyspace.Few, f.fresh(keys)...)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, l := range locks {
-		if l.InUse() || l.Idle() || l.Expired > 0 { // its waiter may have left meanwhile, or its lease have ended
-			l.Waiters = nil
-			f.found = append(f.found, l)
+func (f *search) read(ctx context.Context, keys []string) (err error) {
+	for namespace, ids := range f.fresh(keys) {
+		in := *f.Server
+		if namespace != f.Namespace {
+			in.Namespace, in.Admin = namespace, admin.New(f.Redis, namespace)
 		}
+		locks, unread := in.Read(ctx, keyspace.Few, ids...)
+		err = cmp.Or(err, unread)
+		f.add(namespace, locks)
 	}
 	return err
 }
 
-// fresh returns the wanted locks that were not seen before.
-func (f *search) fresh(keys []string) (ids []ID) {
+// add adds the locks that are worth listing.
+func (f *search) add(namespace string, locks []Lock) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for _, l := range locks {
+		if !f.want.Waiters {
+			l.Waiters = nil
+		}
+		if f.want.AllNamespaces {
+			l.Namespace = namespace
+		}
+		if l.InUse() || l.Idle() || l.Expired > 0 { // its waiter may have left meanwhile, or its lease have ended
+			f.found = append(f.found, l)
+		}
+	}
+}
+
+// fresh returns the wanted locks that were not seen before, by their namespaces.
+func (f *search) fresh(keys []string) map[string][]ID {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	ids := map[string][]ID{}
 	for _, text := range keys {
-		key, ours := keyspace.Parse(f.Namespace, text)
-		id := idOf(key)
-		if ours && key.Shows() && !f.seen[id] && (f.want.Kinds == nil || slices.Contains(f.want.Kinds, id.Kind)) {
-			f.seen[id] = true
-			ids = append(ids, id)
+		namespace := f.Namespace
+		if f.want.AllNamespaces {
+			namespace, _, _ = strings.Cut(text, ":{")
+		}
+		key, ours := keyspace.Parse(namespace, text)
+		at := place{namespace, idOf(key)}
+		wanted := (f.want.Kinds == nil || slices.Contains(f.want.Kinds, at.Kind)) && strings.HasPrefix(at.Name, f.want.Prefix)
+		if ours && key.Shows() && wanted && !f.seen[at] {
+			f.seen[at] = true
+			ids[namespace] = append(ids[namespace], at.ID)
 		}
 	}
 	return ids

@@ -65,6 +65,9 @@ func JSON(l inspect.Lock) string {
 			o[field] = nil
 		}
 	}
+	if l.Namespace != "" {
+		o["namespace"] = l.Namespace
+	}
 	if !utf8.ValidString(l.Name) {
 		o["name_base64"] = []byte(l.Name)
 	}

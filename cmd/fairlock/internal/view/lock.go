@@ -42,10 +42,14 @@ func Worth(all []inspect.Lock) (worth []inspect.Lock) {
 }
 
 // Table lists locks below a head. Of several holders it shows the one that has held the lock longest, and whether any
-// has missed renewals. Names are cut, so that each lock has one line. The columns about trouble are left out last.
+// has missed renewals. Locks of all namespaces have a column for that. Names are cut, so that each lock has one line.
+// The columns about trouble are left out last.
 func Table(p Paint, all []inspect.Lock) []string {
+	namespaces := slices.ContainsFunc(all, func(l inspect.Lock) bool { return l.Namespace != "" })
 	t := columns{
-		{head: "NAME", least: 18, cut: true}, {head: "KIND", rank: 7}, {head: "IN USE", rank: 3},
+		{head: "NAME", least: 18, cut: true},
+		{head: map[bool]string{true: "NAMESPACE"}[namespaces], rank: 2, least: 10, cut: true},
+		{head: "KIND", rank: 7}, {head: "IN USE", rank: 3},
 		{head: "HOLDER", rank: 5, least: 10, cut: true}, {head: "HELD FOR", rank: 6}, {head: "LEASE LEFT", rank: 8},
 		{head: "RENEWED", rank: 1}, {head: "WAITING", rank: 4}, {head: "OLDEST WAIT", rank: 2},
 	}
@@ -54,9 +58,8 @@ func Table(p Paint, all []inspect.Lock) []string {
 		if beside := words.BesideInTable(l); beside != "" {
 			waiting += " (" + beside + ")"
 		}
-		t.add(inspect.Plain(l.Name), string(l.Kind), use(p, l), holder(l), words.LongestHeld(l), left(l),
-			p.say(words.RenewedInTable(l)), waiting,
-			words.OldestWait(l))
+		t.add(inspect.Plain(l.Name), inspect.Plain(l.Namespace), string(l.Kind), use(p, l), holder(l),
+			words.LongestHeld(l), left(l), p.say(words.RenewedInTable(l)), waiting, words.OldestWait(l))
 	}
 	return t.lines(p)
 }

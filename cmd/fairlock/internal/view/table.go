@@ -48,9 +48,9 @@ func (p Paint) mark(phrase words.Phrase, text string) string {
 
 var levels = map[words.Level]lipgloss.Style{words.Good: good, words.Warn: warn, words.Bad: bad}
 
-// Header says from which server the following was read, and when, unless at is zero.
-func (p Paint) Header(server, namespace string, at time.Time) string {
-	text := server + ", namespace " + namespace
+// Header says from which server and which namespaces the following was read, and when, unless at is zero.
+func (p Paint) Header(server, namespaces string, at time.Time) string {
+	text := server + ", " + namespaces
 	if !at.IsZero() {
 		text += at.Local().Format(", " + time.DateTime + " MST")
 	}
