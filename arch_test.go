@@ -62,7 +62,8 @@ var mayImport = map[string][]string{
 	module + "/leader": {
 		module + "/fairlock", module + "/token", module + "/internal/script", module + "/internal/tokens",
 	},
-	module + "/fence": {module + "/fairlock", "github.com/redis/go-redis/v9"}, // by database/sql, without a driver
+	module + "/limithttp": {module + "/fairlock"},
+	module + "/fence":     {module + "/fairlock", "github.com/redis/go-redis/v9"}, // by database/sql, without a driver
 	// For those who operate. Package fairlock does not import it.
 	module + "/internal/keyspace": {module + "/internal/script"},
 	module + "/admin": {

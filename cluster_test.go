@@ -197,6 +197,67 @@ func TestCluster_ReleasedWhileTheSlotMoves(t *testing.T) {
 	assert.True(t, rest.pending())
 }
 
+// Locks of each kind for which somebody waits are released while a cluster moves their slot, and all their keys are still
+// where they were. That takes no longer than before. Where another holder stays, the next waiter is granted the lock, and
+// no further one if the semaphore was resized.
+//
+//fairlock:fault A lock of any kind is released, and its slot is about to move: if somebody waits, Unlock returns at once; if nobody does, when the slot has moved
+func TestCluster_EachKindIsReleasedWhileTheSlotMoves(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 2)
+	rdb := cluster.Client()
+	master, err := rdb.MasterForKey(t.Context(), "{x}")
+	require.NoError(t, err)
+	from, to := cluster.Masters[0], cluster.Masters[1]
+	if master.Options().Addr != from.Addr() {
+		from, to = to, from
+	}
+	queues, leases := map[string][]*acquisition{}, map[string][]*fairlock.Lease{}
+	for _, namespace := range []string{"fairlock", "resized"} {
+		c := newClient(t, rdb, fairlock.Config{Namespace: namespace, TTL: time.Minute})
+		if namespace == "resized" {
+			server, id := find(semaphore(c))
+			require.NoError(t, server.Resize(t.Context(), id, 2))
+		}
+		for _, of := range locks {
+			l := of(c)
+			if l.kind == "mutex" || namespace == "resized" && l.kind != "semaphore" {
+				continue
+			}
+			name := namespace + " " + l.kind
+			for range 2 {
+				leases[name] = append(leases[name], hold(t, l.acquire(l.one)))
+			}
+			share := l.all
+			if namespace == "resized" {
+				share = l.one
+			}
+			queues[name] = []*acquisition{join(t, l, l.acquire(share)), join(t, l, l.acquire(l.one))}
+		}
+	}
+	cluster.Move("{x}", from, to, func() {
+		time.Sleep(1200 * time.Millisecond) // a heartbeat of each queue
+		for name, held := range leases {
+			began := time.Now()
+			unlock(t, held[0])
+			if name == "resized semaphore" {
+				queues[name][0].granted(t)
+			}
+			assert.Less(t, time.Since(began), slack, name)
+			assert.True(t, queues[name][1].pending(), name)
+		}
+	}, func() {})
+	for name, held := range leases {
+		unlock(t, held[1])
+		first := queues[name][0].granted(t)
+		if name != "resized semaphore" {
+			assert.True(t, queues[name][1].pending(), name)
+			unlock(t, first)
+		}
+		unlock(t, queues[name][1].granted(t))
+	}
+}
+
 // on returns the first of the names 0, 1, … whose key is on a master.
 func on(t *testing.T, rdb *redis.ClusterClient, master *redistest.Server, key func(name string) string) string {
 	t.Helper()

@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	shell    = regexp.MustCompile("(?ms)^ *```(?:sh|console)?\n(.*?)^ *```$")
+	block    = regexp.MustCompile("(?ms)^ *```(\\w*)\n(.*?)^ *```$")
 	inline   = regexp.MustCompile("`((?:fairlock|make|go) [^`\n]+)`")
 	target   = regexp.MustCompile(`(?m)^([a-z-]+):`)
 	testName = regexp.MustCompile(`(?m)^func (Test\w+|Benchmark\w+)\(`)
@@ -29,6 +29,20 @@ func TestTheCommandsOfTheDocumentsExist(t *testing.T) {
 	build.Dir = "../cmd/fairlock"
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
+	help := func(words ...string) string {
+		out, err := exec.CommandContext(t.Context(), program, append(words, "--help")...).CombinedOutput()
+		if err != nil {
+			return err.Error() + "\n" + string(out)
+		}
+		return string(out)
+	}
+	all := help()
+	// Of a command that does not exist, --help is that of fairlock.
+	isFairlock := func(words []string, why string) {
+		out := help(words...)
+		assert.Contains(t, out, "\nUsage:\n  fairlock", why)
+		assert.True(t, len(words) == 0 || words[0][0] == '-' || out != all, "no such command: %s", why)
+	}
 	var targets []string
 	for _, m := range target.FindAllStringSubmatch(read(t, "../Makefile"), -1) {
 		targets = append(targets, m[1])
@@ -43,8 +57,7 @@ func TestTheCommandsOfTheDocumentsExist(t *testing.T) {
 				if before, _, cmd := strings.Cut(strings.Join(words[1:], "\x00"), "\x00--\x00"); cmd {
 					words = append([]string{"fairlock"}, strings.Split(before, "\x00")...)
 				}
-				out, err := exec.CommandContext(t.Context(), program, append(words[1:], "--help")...).CombinedOutput()
-				assert.NoError(t, err, "%s\n%s", why, out)
+				isFairlock(words[1:], why)
 			case "make":
 				words = slices.DeleteFunc(words[1:], func(word string) bool {
 					return strings.ContainsAny(word, "=-.") && !slices.Contains(targets, word)
@@ -60,8 +73,7 @@ func TestTheCommandsOfTheDocumentsExist(t *testing.T) {
 	assert.Greater(t, seen["go"], 30)
 	listed := regexp.MustCompile(`\[Command\]\(\S+\): (.*) and others`).FindStringSubmatch(read(t, "../llms.txt"))[1]
 	for name := range strings.SplitSeq(listed, ", ") {
-		out, err := exec.CommandContext(t.Context(), program, name, "--help").CombinedOutput()
-		assert.NoError(t, err, "llms.txt: %s\n%s", name, out)
+		isFairlock([]string{name}, "llms.txt: "+name)
 	}
 }
 
@@ -79,8 +91,11 @@ func documents(t *testing.T) (paths []string) {
 
 // commands are those in the blocks of a document for a shell, and between quotes in a line.
 func commands(text string) (all []string) {
-	for _, block := range shell.FindAllStringSubmatch(text, -1) {
-		for line := range strings.Lines(block[1]) {
+	for _, m := range block.FindAllStringSubmatch(text, -1) { // all, so that none begins where another one ends
+		if !slices.Contains([]string{"", "sh", "console"}, m[1]) {
+			continue
+		}
+		for line := range strings.Lines(m[2]) {
 			line = strings.TrimPrefix(strings.TrimSpace(line), "$ ")
 			for part := range strings.SplitSeq(line, " && ") {
 				if regexp.MustCompile(`^(fairlock|make|go) `).MatchString(part) {

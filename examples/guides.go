@@ -16,6 +16,7 @@ import (
 	_ "os/signal"
 	_ "slices"
 	_ "sync"
+	_ "sync/atomic"
 	_ "syscall"
 	_ "testing"
 	_ "testing/synctest"
@@ -33,6 +34,7 @@ import (
 	_ "github.com/fairlock/fairlock-go/fairlocktest"
 	_ "github.com/fairlock/fairlock-go/fence"
 	_ "github.com/fairlock/fairlock-go/leader"
+	_ "github.com/fairlock/fairlock-go/limithttp"
 	_ "github.com/fairlock/fairlock-go/token"
 	_ "github.com/fairlock/fairlock-go/ui"
 )

@@ -236,13 +236,6 @@ func (r *recorder) times(verb string, start time.Time) (all []time.Duration) {
 	return all
 }
 
-// setAfter sets after when requests are sent already.
-func (r *recorder) setAfter(f func(cmd redis.Cmder)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.after = f
-}
-
 // reset forgets what has been sent.
 func (r *recorder) reset() {
 	r.mu.Lock()

@@ -47,6 +47,9 @@ func New(rdb Redis, cfg Config) (*Client, error) {
 	if err := errors.Join(checkRedis(rdb), cfg.check()); err != nil {
 		return nil, err
 	}
+	if least := readTimeout(rdb) + 2*time.Second; cfg.MaxOutage > 0 && cfg.MaxOutage < least {
+		cfg.Logger.Warn("MaxOutage is short: one lost request can end calls", "MaxOutage", cfg.MaxOutage, "least", least)
+	}
 	tasks := task.NewGroup()
 	calls := call.New(rdb, tasks, cfg.Clock, cfg.Logger, cfg.Name)
 	c := &Client{cfg: cfg, tasks: tasks, calls: calls}
@@ -79,6 +82,17 @@ func (c *Client) repeatReleases() {
 		defer t.End()
 		c.releases.Repeat(t)
 	}
+}
+
+// readTimeout returns for how long a client of go-redis waits for a reply; 0: it is not known, or has no limit.
+func readTimeout(rdb Redis) time.Duration {
+	switch rdb := rdb.(type) {
+	case *redis.Client:
+		return max(rdb.Options().ReadTimeout, 0)
+	case *redis.ClusterClient:
+		return max(rdb.Options().ReadTimeout, 0)
+	}
+	return 0
 }
 
 func checkRedis(rdb Redis) error {
@@ -126,7 +140,7 @@ func (c *Client) Shutdown(ctx context.Context) error {
 func newLock[O KeyOption](c *Client, kind Kind, name string, permits int, options []O) *lock {
 	redis, _ := script.Of(c.calls, string(kind), c.cfg.Namespace, name)
 	l := &lock{client: c, kind: kind, name: name, permits: permits, redis: redis.WithFenceTTL(c.cfg.FenceTTL)}
-	s, invalid := with(l, settings{ttl: c.cfg.TTL, maxWaiters: c.cfg.MaxWaiters, share: 1}, options)
+	s, invalid := with(l, settings{ttl: c.cfg.TTL, maxWaiters: c.cfg.MaxWaiters, maxOutage: c.cfg.MaxOutage, share: 1}, options)
 	if kind == KindSemaphore || kind == KindKeyedSemaphore {
 		invalid = errors.Join(require(permits >= 1 && permits <= bounds.MaxPermits, "permits", "%d, must be from 1 to %d",
 			permits, bounds.MaxPermits), invalid)

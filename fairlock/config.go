@@ -36,6 +36,12 @@ type Config struct {
 	FenceTTL time.Duration
 	// MaxWaiters is how many may wait for one lock. A further call of Lock returns ErrQueueFull. 0 means any number.
 	MaxWaiters int
+	// MaxOutage has Lock, RLock, Acquire, Do and their Try forms return once Redis has not served the waiters of the lock
+	// for so long: a call that is queued leaves. The error is ErrUnreachable, or ErrRefused if the latest request was
+	// refused. It counts from the call's beginning, or from the latest reply. One lost request can look like an outage of
+	// ReadTimeout and 2 s: New warns of less. For less, call a Try with a ctx that ends. At least 3 s. 0 means 3 s for a
+	// Try, 10 s while no server has ever answered the client, and else no limit.
+	MaxOutage time.Duration
 	// Logger gets lost leases, lost notifications, and the beginning and end of outages. Default slog.Default().
 	Logger *slog.Logger
 	// Trace has callbacks for events.
@@ -71,6 +77,7 @@ func (c Config) check() error {
 		checkDuration("WaiterTTL", c.WaiterTTL, bounds.MinWaiterTTL),
 		checkDuration("FenceTTL", c.FenceTTL, bounds.MinFenceTTL),
 		checkMaxWaiters(c.MaxWaiters),
+		checkMaxOutage(c.MaxOutage),
 	)
 }
 
@@ -85,6 +92,11 @@ func require(ok bool, field, format string, args ...any) error {
 
 func checkDuration(field string, d, least time.Duration) error {
 	return require(d >= least && d <= bounds.MaxTTL, field, "%v, must be from %v to %v (a year)", d, least, bounds.MaxTTL)
+}
+
+func checkMaxOutage(d time.Duration) error {
+	return require(d == 0 || d >= bounds.MinMaxOutage && d <= bounds.MaxTTL, "MaxOutage",
+		"%v, must be 0 (the default) or from %v to %v (a year)", d, bounds.MinMaxOutage, bounds.MaxTTL)
 }
 
 func checkMaxWaiters(n int) error {

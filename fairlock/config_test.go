@@ -82,7 +82,7 @@ func TestConfig_Bounds(t *testing.T) {
 		{FenceTTL: bounds.MaxTTL + 1}, {Namespace: "{"}, {Namespace: "}"}, {Namespace: "n\n"}, {Namespace: " n"},
 		{Namespace: "\ufeffn"}, {Namespace: "a\u200bb"}, {Namespace: "a\tb"}, {Namespace: strings.Repeat("n", 257)},
 		{Name: "é"}, {Name: "a\n"},
-		{MaxWaiters: -1},
+		{MaxWaiters: -1}, {MaxOutage: -1}, {MaxOutage: 3*time.Second - 1}, {MaxOutage: bounds.MaxTTL + 1},
 	} {
 		_, err := fairlock.New(rdb, cfg)
 		require.ErrorIs(t, err, fairlock.ErrInvalid, "%+v", cfg)
@@ -161,7 +161,9 @@ func TestConfig_BadInputSendsNothing(t *testing.T) {
 	for field, bad := range map[string][]fairlock.Option{
 		"TTL": {fairlock.WithTTL(0), fairlock.WithTTL(-1), fairlock.WithTTL(bounds.MinTTL - 1),
 			fairlock.WithTTL(bounds.MaxTTL + 1)},
-		"MaxWait":    {fairlock.WithMaxWait(-1), fairlock.WithMaxWait(bounds.MaxTTL + 1)},
+		"MaxWait": {fairlock.WithMaxWait(-1), fairlock.WithMaxWait(bounds.MaxTTL + 1)},
+		"MaxOutage": {fairlock.WithMaxOutage(-1), fairlock.WithMaxOutage(3*time.Second - 1),
+			fairlock.WithMaxOutage(bounds.MaxTTL + 1)},
 		"MaxWaiters": {fairlock.WithMaxWaiters(-1)},
 		"option":     {nil},
 	} {

@@ -5,16 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/fairlocktest"
 )
 
 func TestErrorType(t *testing.T) {
@@ -49,26 +46,6 @@ func TestErrorType(t *testing.T) {
 			assert.Equal(t, c.want, fairlock.ErrorType(&fairlock.Error{Op: "lock", Name: "x", Err: c.err}), "%v", c.err)
 		}
 	}
-}
-
-// A renewal that failed has the type of the reason for which its lease is lost, if that goes on.
-func TestErrorType_OfRenewals(t *testing.T) {
-	bubbles(t, map[string]error{
-		"unreachable": errCut, "unreachable (READONLY)": refusal("READONLY x"), "refused": refusal(
-			"NOPERM x"), "broken": refusal("WRONGTYPE x"),
-	}, func(t *testing.T, s *fairlocktest.Server, name string, failure error) {
-		renewed := make(chan string, 100)
-		client := s.Client(fairlock.Config{Trace: &fairlock.Trace{
-			Renewed: func(i fairlock.RenewedInfo) { renewed <- fairlock.ErrorType(i.Err) },
-		}})
-		lease := hold(t, client.Mutex("x").Lock)
-		record(client).before = func(int, redis.Cmder) error { return failure }
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		require.Error(t, lease.Renew(ctx))
-		want, _, _ := strings.Cut(name, " ")
-		assert.Equal(t, want, <-renewed)
-	})
 }
 
 // An error says what was wanted and what there is.

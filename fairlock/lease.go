@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"log/slog"
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/hold"
@@ -62,6 +63,12 @@ func (l *Lease) Handle() Handle { return newHandle(l.held.Token, l.held.Fence) }
 // print the whole token.
 func (l Lease) Format(f fmt.State, verb rune) {
 	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), l.lock.name+" "+l.held.Token.String())
+}
+
+// LogValue returns the lock's name, the fence and the client's name, for log/slog. It does not show the token.
+func (l Lease) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("lock", l.lock.name), slog.Uint64("fence", l.held.Fence),
+		slog.String("client", l.lock.client.cfg.Name))
 }
 
 // Fence returns the number of this grant, below 2^53. A resource that refuses fences below the highest it has seen is

@@ -1,6 +1,7 @@
 package fairlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -162,6 +163,14 @@ func (l *lock) inspect(ctx context.Context, op string, holders int) (s script.Sn
 // shared has the methods of all kinds of locks.
 type shared struct{ lock *lock }
 
+// Name returns the lock's name, also of a key's semaphore.
+func (s shared) Name() string {
+	if s.lock == nil {
+		return ""
+	}
+	return s.lock.name
+}
+
 // Resume takes over the lease of a Handle, with a new token and fence, and this lock's TTL and minimum hold. ErrRevoked
 // means that the lease has ended, or that the handle was used before. ctx bounds it, 3 s at most.
 func (s shared) Resume(ctx context.Context, h Handle) (*Lease, error) { return s.lock.resume(ctx, h) }
@@ -204,9 +213,9 @@ func (l *lock) acquire(caller context.Context, op string, weight int, input erro
 		return nil, err
 	}
 	defer a.end()
-	ctx, cancel := l.client.calls.Limited(a.ctx, true)
-	defer cancel()
+	ctx := a.ctx
 	if l.settings.maxWait > 0 {
+		var cancel func()
 		ctx, cancel = l.client.calls.WithTimeoutCause(ctx, l.settings.maxWait, ErrWaitTimeout)
 		defer cancel()
 	}
@@ -234,10 +243,8 @@ func (l *lock) tryAcquire(caller context.Context, op string, weight int, input e
 		return nil, err
 	}
 	defer a.end()
-	ctx, cancel := l.client.calls.Limited(a.ctx, false)
-	defer cancel()
 	a.join(true)
-	lease, err := a.next(ctx)
+	lease, err := a.next(a.ctx)
 	return lease, a.left(err)
 }
 
@@ -299,12 +306,20 @@ func (a *acquisition) end() {
 	a.task.End()
 }
 
+// maxSilence is how long a call waits for the lock while no server has ever answered, because the address may be wrong.
+const maxSilence = 10 * time.Second
+
 // join registers the waiter of the acquisition. If try is set, it does not queue.
 func (a *acquisition) join(try bool) {
 	s := a.lock.settings
-	a.waiter = a.lock.client.waiters.Join(a.task, a.lock.wait, wait.Request{
+	r := wait.Request{
 		Token: a.event.Token, TTL: s.ttl, MaxWaiters: s.maxWaiters, MaxLine: s.maxLine, Try: try,
-	})
+		Began: a.began, MaxOutage: s.maxOutage, MaxSilence: maxSilence,
+	}
+	if try {
+		r.MaxOutage = cmp.Or(r.MaxOutage, call.RequestLimit)
+	}
+	a.waiter = a.lock.client.waiters.Join(a.task, a.lock.wait, r)
 }
 
 // next waits until the lock is granted, and begins the lease. After an ErrExpired it can be called again.
@@ -387,7 +402,7 @@ func (l *lock) whyLeft(left wait.Step, tok token.Token) error {
 	holder, _ := token.Parse(reply.Holder) // zero if another program has written the key
 	named := errors.Is(err, ErrWaitTimeout) || errors.Is(err, ErrBusy) || errors.Is(err, context.DeadlineExceeded)
 	if left.Failure != nil {
-		err = &errs.Tried{Err: err, Failure: left.Failure, Lasted: l.client.cfg.Clock.Now().Sub(left.Failing)}
+		err = &errs.Tried{Err: err, Failure: left.Failure, Lasted: l.client.cfg.Clock.Now().Sub(left.Unserved)}
 	}
 	if named && !holder.IsZero() {
 		e := &HeldError{Reason: Held, Holder: holder.Client(), Err: err}

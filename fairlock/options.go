@@ -33,6 +33,7 @@ type settings struct {
 	ttl        time.Duration
 	maxWaiters int
 	maxWait    time.Duration // 0: only ctx bounds waiting
+	maxOutage  time.Duration // 0: 3 s of a Try, 10 s before the first answer of a server, else none
 	minHold    time.Duration // the lock stays taken for this long after each grant; 0: until it is released
 	keyLimit   int           // permits that the key may hold at once; 0: any number
 	share      int           // of the key; 1 for other locks
@@ -47,6 +48,7 @@ func (s settings) check() error {
 		checkDuration("TTL", s.ttl, bounds.MinTTL),
 		checkMaxWaiters(s.maxWaiters),
 		checkYear("MaxWait", s.maxWait),
+		checkMaxOutage(s.maxOutage),
 		checkYear("MinHold", s.minHold),
 		require(s.keyLimit >= 0 && s.keyLimit <= bounds.MaxPermits, "KeyLimit", "%d, must be from 0 (none) to %d", s.keyLimit,
 			bounds.MaxPermits),
@@ -107,6 +109,9 @@ func WithMaxWaiters(n int) Option { return option(func(s *settings) { s.maxWaite
 // WithMaxWait bounds how long Lock, RLock, Acquire and Do wait, up to a year. Then they return ErrWaitTimeout. The
 // lease and the function of Do may last longer. 0 means that ctx alone bounds the wait.
 func WithMaxWait(d time.Duration) Option { return option(func(s *settings) { s.maxWait = d }) }
+
+// WithMaxOutage bounds how long calls of one lock wait for Redis, as Config.MaxOutage does.
+func WithMaxOutage(d time.Duration) Option { return option(func(s *settings) { s.maxOutage = d }) }
 
 // WithMinHold keeps the lock taken until d after each grant or Resume, up to a year, by the holder's clock. An earlier
 // Unlock returns at once. So a job that several machines try periodically with TryDo runs once a period, if their

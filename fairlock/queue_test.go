@@ -1,22 +1,16 @@
 package fairlock_test
 
 import (
-	"context"
-	"log/slog"
-	"net"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/bounds"
-	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 // The waiters of one client send one heartbeat together, each second. It keeps their tickets.
@@ -50,28 +44,6 @@ func TestHeartbeat_OneForAllWaitersOfAClient(t *testing.T) {
 		sent.reset()
 		pass(time.Hour)
 		assert.Empty(t, sent.requests(), "heartbeats without a waiter")
-	})
-}
-
-// A heartbeat waits for its reply until the third one after it is due, so no more than three are under way.
-func TestHeartbeat_TimesOut(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		start := time.Now()
-		var log logged
-		logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		client := clientWith(t, s, fairlock.Config{Logger: logger}, sendOnce)
-		s.Mutex("x").HoldAs("holder")
-		begin(t.Context(), client.Mutex("x").Lock)
-		client.Link.Delay(0, time.Hour)
-		pass(6 * interval)
-		var failed []time.Duration
-		for i, line := range log.lines {
-			if strings.Contains(line, "heartbeat failed; the next one follows") {
-				failed = append(failed, log.at[i].Sub(start))
-				assert.Contains(t, line, "no answer within 3s")
-			}
-		}
-		assert.Equal(t, []time.Duration{4 * interval, 5 * interval, 6 * interval}, failed)
 	})
 }
 
@@ -119,48 +91,6 @@ func TestHeartbeat_GoesOnForOthers(t *testing.T) {
 	})
 }
 
-// After a loss of data two waiters of one client can have one ticket: heartbeats keep both.
-func TestHeartbeat_OfTwoWithOneTicket(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		x, client := s.Mutex("x"), s.Client(fairlock.Config{})
-		for _, holder := range []string{"before", "after"} {
-			s.LoseData() // no time passes, so the numbers are given again
-			x.HoldAs(holder)
-			begin(t.Context(), client.Mutex("x").Lock)
-			begin(t.Context(), client.Mutex("x").Lock) // behind the first two: it is not told when to ask again
-		}
-		pass(2 * time.Minute)
-		waiters := x.State().Waiters
-		require.Len(t, waiters, 4)
-		require.Equal(t, waiters[2].Ticket, waiters[3].Ticket)
-	})
-}
-
-// A waiter whose TTL is shorter than a round trip costs the others nothing, also when it is gone.
-func TestHeartbeat_TTLBelowTheRoundTrip(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		const others = script.MaxHeartbeat + 10 // a second request has the rest
-		client, sent, _ := listening(t, s, fairlock.Config{WaiterTTL: bounds.MinWaiterTTL})
-		s.Mutex("x").HoldAs("holder")
-		for range others {
-			begin(t.Context(), client.Mutex("x").Lock)
-		}
-		client.Link.Delay(50*time.Millisecond, 50*time.Millisecond)
-		ctx, cancel := context.WithTimeout(t.Context(), bounds.MinWaiterTTL+interval)
-		defer cancel()
-		begin(ctx, client.Mutex("x", fairlock.WithTTL(60*time.Millisecond)).Lock)
-		pass(bounds.MinWaiterTTL + interval)
-		for _, w := range s.Mutex("x").State().Waiters[:others] {
-			require.Positive(t, w.TTL)
-		}
-		pass(interval / 2) // it has left
-		sent.reset()
-		start := time.Now()
-		pass(3 * interval)
-		require.LessOrEqual(t, len(sent.times("heartbeat", start)), 6, "one a second, in one or two requests")
-	})
-}
-
 // A client subscribes at its first contention, and once for all its locks.
 func TestSubscriber_StartsAtTheFirstContention(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
@@ -174,51 +104,6 @@ func TestSubscriber_StartsAtTheFirstContention(t *testing.T) {
 			begin(t.Context(), client.Mutex(name).Lock)
 			assert.Equal(t, 1, subscribers())
 		}
-	})
-}
-
-// A message on the channel that is no notification is logged, and has no effect.
-func TestSubscriber_ForeignMessage(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		var log logged
-		client := s.Client(fairlock.Config{Logger: log.logger()})
-		listen(t, client)
-		s.Mutex("x").HoldAs("holder")
-		q := begin(t.Context(), client.Mutex("x").Lock)
-		require.Equal(t, 1, s.Miniredis.Publish("fairlock:notify:"+client.Name(), "hello"))
-		synctest.Wait()
-		assert.True(t, q.pending())
-		require.Len(t, log.lines, 1)
-		assert.Contains(t, log.lines[0], "unknown message on the notification channel")
-	})
-}
-
-// Close returns also while a subscription is made over a connection that hangs.
-//
-//fairlock:promise Close
-func TestSubscription_CloseWhileItConnects(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		hangs := false
-		var client *fairlocktest.Client
-		client = clientWith(t, s, fairlock.Config{}, func(o *redis.Options) {
-			dial := o.Dialer
-			o.MaxRetries, o.ReadTimeout = -1, time.Second
-			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-				conn, err := dial(ctx, network, addr)
-				if hangs {
-					client.Link.Hang()
-				}
-				return conn, err
-			}
-		})
-		lease := s.Mutex("x").HoldAs("holder")
-		begin(t.Context(), client.Mutex("x").Lock)
-		pass(time.Second)
-		hangs = true
-		client.Link.Break()
-		pass(100 * time.Millisecond)
-		require.NoError(t, client.Close())
-		unlock(t, lease)
 	})
 }
 

@@ -86,30 +86,6 @@ func TestClient_Shutdown(t *testing.T) {
 	}
 }
 
-// A release that Redis has not acknowledged when Shutdown is called is sent until Redis does, and Shutdown waits for
-// that.
-//
-//fairlock:promise Shutdown
-func TestClient_ShutdownWaitsForReleases(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := s.Client(fairlock.Config{})
-		lease := hold(t, client.Mutex("x").Lock)
-		ctx, cancel := context.WithCancel(t.Context())
-		waiter := begin(ctx, client.Mutex("x").Lock)
-		s.Stop()
-		release := begin(t.Context(), func(ctx context.Context) (*fairlock.Lease, error) { return nil, lease.Unlock(ctx) })
-		cancel()
-		<-waiter.done // it returns although its request to leave is not acknowledged
-		end := shutdown(t.Context(), client)
-		pass(ttl / 2)
-		assert.True(t, release.pending() && end.pending())
-		s.Start()
-		<-end.done
-		require.NoError(t, end.err)
-		s.AssertNothingLeft()
-	})
-}
-
 // A waiter whose ctx carries a held lease of the client goes on, and ends with that lease. A lease of another client
 // does not count.
 //
@@ -149,46 +125,28 @@ func TestClient_ShutdownEndsWaitersWithoutALease(t *testing.T) {
 //
 //fairlock:fault ctx of Shutdown ends, or Close is called meanwhile: leases end with ErrClosed; Shutdown returns within 100 ms, also if Redis hangs
 func TestClient_ShutdownIsCutShort(t *testing.T) {
-	for name, hangs := range map[string]bool{"calm": false, "Redis hangs": true} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				client := s.Client(fairlock.Config{})
-				lease := hold(t, client.Mutex("x").Lock)
-				says := "fairlock: shutdown: context deadline exceeded: 1 lease is still held, of \"x\""
-				if hangs {
-					hold(t, client.Mutex("w").Lock)
-					says = "fairlock: shutdown: context deadline exceeded: 2 leases are still held, one of \"w\""
-				}
-				waiter := begin(t.Context(), client.Mutex("x").Lock)
-				if hangs {
-					client.Link.Hang()
-				}
-				ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
-				defer cancel()
-				start := time.Now()
-				first, second := shutdown(ctx, client), shutdown(t.Context(), client)
-				<-waiter.done
-				assert.True(t, first.pending() && second.pending())
-				<-first.done
-				require.ErrorIs(t, first.err, context.DeadlineExceeded)
-				require.EqualError(t, first.err, says)
-				assert.LessOrEqual(t, first.at.Sub(start), 4*time.Second+100*time.Millisecond)
-				require.ErrorIs(t, lease.Err(), fairlock.ErrClosed)
-				client.Link.Mend()
-				<-second.done
-				require.ErrorIs(t, second.err, fairlock.ErrClosed)
-			})
-		})
-	}
-	t.Run("Close", func(t *testing.T) {
-		bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+	bubbles(t, map[string]bool{"calm": false, "Redis hangs": true},
+		func(t *testing.T, s *fairlocktest.Server, _ string, hangs bool) {
 			client := s.Client(fairlock.Config{})
-			hold(t, client.Mutex("x").Lock)
-			end := shutdown(t.Context(), client)
+			lease := hold(t, client.Mutex("x").Lock)
+			waiter := begin(t.Context(), client.Mutex("x").Lock)
+			if hangs {
+				client.Link.Hang()
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+			defer cancel()
+			start := time.Now()
+			first, second := shutdown(ctx, client), shutdown(t.Context(), client)
+			<-waiter.done
+			assert.True(t, first.pending() && second.pending())
+			<-first.done
+			require.EqualError(t, first.err, `fairlock: shutdown: context deadline exceeded: 1 lease is still held, of "x"`)
+			assert.LessOrEqual(t, first.at.Sub(start), 4*time.Second+100*time.Millisecond)
+			require.ErrorIs(t, lease.Err(), fairlock.ErrClosed)
+			client.Link.Mend()
+			<-second.done
+			require.ErrorIs(t, second.err, fairlock.ErrClosed)
 			require.NoError(t, client.Close())
-			<-end.done
-			require.ErrorIs(t, end.err, fairlock.ErrClosed)
 			require.ErrorIs(t, client.Shutdown(t.Context()), fairlock.ErrClosed)
 		})
-	})
 }

@@ -98,16 +98,6 @@ func TestTrace_Balances(t *testing.T) {
 			cancel()
 			<-q.done
 		}, []string{"Queued", "Abandoned queued (context canceled)"}},
-		"ctx ends before the first reply": {func(t *testing.T, w world) {
-			w.client.Link.Hang()
-			ctx, cancel := context.WithCancel(w.ctx)
-			q := begin(ctx, w.m.Lock)
-			cancel()
-			<-q.done
-			w.client.Link.Mend()
-			pass(time.Second)
-			w.s.Mutex("x").AssertFree()
-		}, []string{"Abandoned (context canceled)"}},
 		"busy": {func(t *testing.T, w world) {
 			w.s.Mutex("x").HoldAs("holder")
 			_, err := w.m.TryLock(w.ctx)
@@ -130,13 +120,6 @@ func TestTrace_Balances(t *testing.T) {
 			require.ErrorIs(t, lease.Renew(w.ctx), fairlock.ErrRevoked)
 			require.ErrorIs(t, lease.Unlock(w.ctx), fairlock.ErrRevoked)
 		}, []string{"Granted", "Ended (no longer the owner)"}},
-		"Unlock finds that it is taken": {func(t *testing.T, w world) {
-			lease := hold(t, func(context.Context) (*fairlock.Lease, error) { return w.m.Lock(w.ctx) })
-			w.s.Mutex("x").ForceRelease()
-			for range 2 {
-				require.ErrorIs(t, lease.Unlock(w.ctx), fairlock.ErrRevoked)
-			}
-		}, []string{"Granted", "Ended (no longer the owner)"}},
 		"Unlock fails, and is called again": {func(t *testing.T, w world) {
 			lease := hold(t, func(context.Context) (*fairlock.Lease, error) { return w.m.Lock(w.ctx) })
 			record(w.client).before = func(n int, _ redis.Cmder) error {
@@ -148,23 +131,6 @@ func TestTrace_Balances(t *testing.T) {
 			require.ErrorContains(t, lease.Unlock(w.ctx), "the server says no")
 			require.NoError(t, lease.Unlock(w.ctx))
 		}, []string{"Granted", "Ended (ERR user_script:1: the server says no)"}},
-		"Unlock cannot reach Redis": {func(t *testing.T, w world) {
-			lease := hold(t, func(context.Context) (*fairlock.Lease, error) { return w.m.Lock(w.ctx) })
-			w.client.Link.Cut()
-			require.Error(t, lease.Unlock(w.ctx))
-		}, []string{"Granted", "Ended (redis is unreachable)"}},
-		"several Unlocks at once": {func(t *testing.T, w world) {
-			lease := hold(t, func(context.Context) (*fairlock.Lease, error) { return w.m.Lock(w.ctx) })
-			for range 5 {
-				go func() { assert.NoError(t, lease.Unlock(w.ctx)) }()
-			}
-			synctest.Wait()
-		}, []string{"Granted", "Ended"}},
-		"expired": {func(t *testing.T, w world) {
-			hold(t, func(context.Context) (*fairlock.Lease, error) { return w.m.Lock(w.ctx) })
-			w.client.Link.Cut()
-			pass(ttl)
-		}, []string{"Granted", "Ended (redis is unreachable)"}},
 		"closed": {func(t *testing.T, w world) {
 			lease := hold(t, func(context.Context) (*fairlock.Lease, error) { return w.m.Lock(w.ctx) })
 			q := begin(w.ctx, w.m.Lock)
@@ -183,29 +149,16 @@ func TestTrace_Balances(t *testing.T) {
 		"refused": {func(t *testing.T, w world) {
 			ended, cancel := context.WithCancel(w.ctx)
 			cancel()
-			type lock = func(fairlock.Mutex, context.Context) (*fairlock.Lease, error)
-			resume := func(m fairlock.Mutex, ctx context.Context) (*fairlock.Lease, error) {
-				return m.Resume(ctx, "")
-			}
-			for _, l := range []lock{fairlock.Mutex.Lock, fairlock.Mutex.TryLock, resume} {
-				_, err := l(w.client.Mutex("x", fairlock.WithTTL(0)), w.ctx)
-				require.ErrorIs(t, err, fairlock.ErrInvalid)
-				_, err = l(w.m, ended)
-				require.Error(t, err)
-			}
+			_, err := w.client.Mutex("x", fairlock.WithTTL(0)).Lock(w.ctx)
+			require.ErrorIs(t, err, fairlock.ErrInvalid)
+			_, err = w.m.Resume(w.ctx, "")
+			require.ErrorIs(t, err, fairlock.ErrInvalid)
+			_, err = w.m.Lock(ended)
+			require.ErrorIs(t, err, context.Canceled)
 			require.NoError(t, w.client.Close())
-			for _, l := range []lock{fairlock.Mutex.Lock, fairlock.Mutex.TryLock} {
-				_, err := l(w.m, w.ctx)
-				require.ErrorIs(t, err, fairlock.ErrClosed)
-			}
+			_, err = w.m.TryLock(w.ctx)
+			require.ErrorIs(t, err, fairlock.ErrClosed)
 		}, nil},
-		"nested": {func(t *testing.T, w world) {
-			require.NoError(t, w.m.Do(w.ctx, func(ctx context.Context) error {
-				require.ErrorIs(t, w.m.Do(ctx, nil), fairlock.ErrReentrant)
-				require.ErrorIs(t, w.m.TryDo(ctx, nil), fairlock.ErrBusy)
-				return nil
-			}))
-		}, []string{"Granted", "Ended"}},
 	}, func(t *testing.T, s *fairlocktest.Server, _ string, c struct {
 		do   func(t *testing.T, w world)
 		want []string
@@ -218,28 +171,6 @@ func TestTrace_Balances(t *testing.T) {
 		synctest.Wait()
 		assert.Equal(t, c.want, j.life(t))
 	})
-}
-
-// A lease that ends while Trace.Granted runs is granted first, and ends then.
-//
-//fairlock:promise Trace balances
-func TestTrace_GrantedComesFirst(t *testing.T) {
-	bubbles(t, map[string]string{"closed": "Ended (client is closed)", "lost": "Ended (no longer the owner)"},
-		func(t *testing.T, s *fairlocktest.Server, name, end string) {
-			var j journal
-			slow := &fairlock.Trace{Granted: func(fairlock.GrantedInfo) { time.Sleep(ttl) }}
-			client := s.Client(fairlock.Config{Trace: fairlock.JoinTraces(slow, j.trace())})
-			q := begin(context.WithValue(t.Context(), callers{}, "the caller's"), client.Mutex("x").Lock)
-			if name == "closed" {
-				go client.Close()
-			} else {
-				s.Mutex("x").Expire()
-			}
-			lease := q.granted(t)
-			require.Error(t, lease.Err())
-			synctest.Wait()
-			assert.Equal(t, []string{"Granted", end}, j.life(t))
-		})
 }
 
 // JoinTraces calls each callback of both, in order.

@@ -2,8 +2,6 @@ package fairlock_test
 
 import (
 	"context"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,34 +20,24 @@ import (
 //
 //fairlock:promise A handoff is prompt: the release notifies the next waiter, no heartbeat has to find it; a waiter with too little trusted time sends acquire
 func TestWaiter_UsesAHandoffWhileItIsTrusted(t *testing.T) {
-	type example struct {
-		ttl, waiterTTL, wait time.Duration
-		used                 bool
-	}
-	bubbles(t, map[string]example{
-		"at once": {ttl: ttl, waiterTTL: 6 * time.Second, used: true},
-		"just before the next heartbeat": {ttl: ttl, waiterTTL: 6 * time.Second, wait: 999 * time.Millisecond,
-			used: true},
-		"a sixth of WaiterTTL is left": {ttl: 90 * time.Second, waiterTTL: 3 * time.Second,
-			wait: 799 * time.Millisecond, used: true},
-		"less than a sixth of WaiterTTL is left": {ttl: 90 * time.Second, waiterTTL: 3 * time.Second,
-			wait: 800 * time.Millisecond},
-	}, func(t *testing.T, s *fairlocktest.Server, _ string, c example) {
-		client, _, j := listening(t, s, fairlock.Config{TTL: c.ttl, WaiterTTL: c.waiterTTL})
-		first := s.Mutex("x").HoldAs("holder")
-		next, asked := begin(t.Context(), client.Mutex("x").Lock), time.Now()
-		pass(c.wait)
-		released := time.Now()
-		unlock(t, first)
-		want := released.Add(c.ttl - safetyMargin(c.ttl))
-		if c.used {
-			want = asked.Add(c.waiterTTL - c.wait - safetyMargin(c.ttl))
-		}
-		assert.Equal(t, want, next.granted(t).Deadline())
-		assert.Equal(t, released, next.at)
-		grants := j.of("Granted")
-		assert.Equal(t, c.used, grants[len(grants)-1].info.(fairlock.GrantedInfo).Handoff)
-	})
+	const ttl, waiterTTL = 90 * time.Second, 3 * time.Second
+	bubbles(t, map[time.Duration]bool{0: true, 799 * time.Millisecond: true, 800 * time.Millisecond: false},
+		func(t *testing.T, s *fairlocktest.Server, waits time.Duration, used bool) {
+			client, _, j := listening(t, s, fairlock.Config{TTL: ttl, WaiterTTL: waiterTTL})
+			first := s.Mutex("x").HoldAs("holder")
+			next, asked := begin(t.Context(), client.Mutex("x").Lock), time.Now()
+			pass(waits)
+			released := time.Now()
+			unlock(t, first)
+			want := released.Add(ttl - safetyMargin(ttl))
+			if used {
+				want = asked.Add(waiterTTL - waits - safetyMargin(ttl))
+			}
+			assert.Equal(t, want, next.granted(t).Deadline())
+			assert.Equal(t, released, next.at)
+			grants := j.of("Granted")
+			assert.Equal(t, used, grants[len(grants)-1].info.(fairlock.GrantedInfo).Handoff)
+		})
 }
 
 // A release by a waiter's own client, or the leave of another waiter, needs no notification.
@@ -99,30 +87,6 @@ func TestWaiter_AdmittedReadersSendNothingMore(t *testing.T) {
 	})
 }
 
-// The subscription comes up while the reply "queued" is on its way, and the grant was before that: the waiter finds it
-// as soon as the reply arrives, not at the next heartbeat.
-//
-//fairlock:fault The lock is granted before the client's subscription has come up: found as soon as the reply to its request arrives: the waiter sends acquire again
-func TestWaiter_GrantBeforeTheSubscription(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		const delay = time.Second
-		client := s.Client(fairlock.Config{})
-		held, other := s.Mutex("x").HoldAs("holder"), s.Mutex("y").HoldAs("holder")
-		unlock(t, hold(t, client.Mutex("warm").Lock)) // so that the connection is there
-
-		client.Link.Delay(0, delay)
-		first, start := begin(t.Context(), client.Mutex("x").Lock), time.Now()
-		client.Link.Mend()
-		unlock(t, held)                                      // nobody receives the notification
-		second := begin(t.Context(), client.Mutex("y").Lock) // its contention starts the subscription
-		s.Mutex("y").AssertQueue(client.Name())
-		unlock(t, first.granted(t))
-		assert.Equal(t, delay, first.at.Sub(start))
-		unlock(t, other)
-		unlock(t, second.granted(t))
-	})
-}
-
 // A waiter whose notification is lost finds its grant at its next heartbeat, and sends acquire 10 ms later, because the
 // notification might still come. The first waiter of a client has a heartbeat each second, the others at least each
 // third of WaiterTTL.
@@ -149,75 +113,6 @@ func TestWaiter_LostNotificationIsFoundByTheHeartbeat(t *testing.T) {
 			unlock(t, q.lease)
 		}
 		unlock(t, writer.granted(t))
-	})
-}
-
-// A waiter that was paused while the lock was handed to it does not trust a grant that is over. Another waiter has the
-// lock by then, and this one waits at its old position.
-//
-//fairlock:fault A waiter is stopped while the lock is handed to it: beyond the time given it does not trust the grant; within it, it has the lock
-func TestWaiter_PausedBeyondItsGrant(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		clock := s.LocalClock()
-		paused, other := s.Client(fairlock.Config{Name: "paused", Clock: clock}), s.Client(fairlock.Config{Name: "other"})
-		x := s.Mutex("x")
-		held := x.HoldAs("holder")
-		first, second := begin(t.Context(), paused.Mutex("x").Lock), begin(t.Context(), other.Mutex("x").Lock)
-		clock.Pause()
-		paused.Link.Hang()
-		unlock(t, held)
-		x.AssertHeldBy("paused")
-		fence := x.State().Fence
-		next := second.granted(t)
-		assert.Greater(t, next.Fence(), fence)
-		paused.Link.Mend()
-		clock.Resume()
-		synctest.Wait()
-		assert.True(t, first.pending(), "two clients hold the lock")
-		x.AssertHeldBy("other")
-		x.AssertQueue("paused")
-		unlock(t, next)
-		assert.Greater(t, first.granted(t).Fence(), next.Fence())
-	})
-}
-
-// A waiter that was paused for less than it was given has the lock, by the one grant.
-//
-//fairlock:fault A waiter is stopped while the lock is handed to it
-func TestWaiter_PausedWithinItsGrant(t *testing.T) {
-	const waiterTTL = bounds.DefaultWaiterTTL
-	type example struct {
-		pause time.Duration
-		used  bool
-	}
-	bubbles(t, map[string]example{
-		"it uses what is left": {waiterTTL - ttl/6 - safetyMargin(ttl) - time.Millisecond, true},
-		"it sends acquire":     {waiterTTL - time.Millisecond, false},
-	}, func(t *testing.T, s *fairlocktest.Server, _ string, c example) {
-		var j journal
-		clock := s.LocalClock()
-		paused := s.Client(fairlock.Config{Name: "paused", Clock: clock, Trace: j.trace()})
-		listen(t, paused)
-		held := s.Mutex("x").HoldAs("holder")
-		first := begin(t.Context(), paused.Mutex("x").Lock)
-		second := begin(t.Context(), s.Client(fairlock.Config{Name: "other"}).Mutex("x").Lock)
-		clock.Pause()
-		paused.Link.Hang()
-		unlock(t, held)
-		fence := s.Mutex("x").State().Holders[0].Fence
-		pass(c.pause)
-		paused.Link.Mend()
-		synctest.Wait()
-		clock.Resume()
-		synctest.Wait()
-		lease := first.granted(t)
-		grants := j.of("Granted")
-		assert.Equal(t, c.used, grants[len(grants)-1].info.(fairlock.GrantedInfo).Handoff)
-		assert.Equal(t, fence, lease.Fence())
-		assert.Equal(t, fence, s.Mutex("x").State().Holders[0].Fence, "it was granted twice")
-		assert.True(t, second.pending())
-		unlock(t, lease)
-		second.granted(t)
 	})
 }
 
@@ -267,23 +162,11 @@ func TestWaiter_NoErrorWhileItsContextHasTime(t *testing.T) {
 	bubbles(t, map[string]func(t *testing.T, s *fairlocktest.Server, c clients){
 		"CLIENT KILL":  func(_ *testing.T, _ *fairlocktest.Server, c clients) { c[0].Link.Break(); c[1].Link.Break() },
 		"SCRIPT FLUSH": func(t *testing.T, _ *fairlocktest.Server, c clients) { flush(t, c) },
-		"pause": func(_ *testing.T, _ *fairlocktest.Server, c clients) {
-			for _, client := range c {
-				client.Link.Hang()
-				time.AfterFunc(400*time.Millisecond, client.Link.Mend)
-			}
-			pass(400 * time.Millisecond)
-		},
 		"restart": func(t *testing.T, s *fairlocktest.Server, c clients) {
 			flush(t, c)
 			s.Stop()
 			pass(ttl + 2*time.Second) // the first waiters ask meanwhile, because the lease has ended
 			s.Start()
-		},
-		"loading": func(_ *testing.T, s *fairlocktest.Server, _ clients) {
-			s.Miniredis.SetError("LOADING Redis is loading the dataset in memory")
-			pass(ttl + 2*time.Second)
-			s.Miniredis.SetError("")
 		},
 		"restart without persistence": func(t *testing.T, s *fairlocktest.Server, c clients) {
 			flush(t, c)
@@ -426,149 +309,26 @@ func TestWaiter_LateRequestIsRefused(t *testing.T) {
 	})
 }
 
-// The request to leave is sent when the request that its waiter has abandoned has ended: it must not arrive first, with
-// a tombstone that does not last until the other one arrives.
+// The subscription comes up while the reply "queued" is on its way, and the grant was before that: the waiter finds it
+// as soon as the reply arrives, not at the next heartbeat.
 //
-//fairlock:fault A request arrives after its waiter has left
-func TestWaiter_LeavesAfterItsAbandonedRequest(t *testing.T) {
+//fairlock:fault The lock is granted before the client's subscription has come up: found as soon as the reply to its request arrives: the waiter sends acquire again
+func TestWaiter_GrantBeforeTheSubscription(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := clientWith(t, s, fairlock.Config{WaiterTTL: bounds.MinWaiterTTL}, sendOnce)
-		unlock(t, hold(t, client.Mutex("warm").Lock))
-		client.Link.Delay(ttl/2, 0)
-		ctx, cancel := context.WithCancel(t.Context())
-		q := begin(ctx, client.Mutex("x").Lock)
-		client.Link.Mend()
-		cancel()
-		pass(ttl/2 - 1)
-		require.ErrorIs(t, q.err, context.Canceled)
-		pass(1)
-		s.AssertNothingLeft()
-		assert.NotZero(t, s.Mutex("x").State().Fence, "the request has not arrived")
-	})
-}
-
-// A waiter sends acquire again after an error that passes, so it is ctx's error that its caller gets if ctx ends just
-// then.
-func TestWaiter_ContextEndsWhileAnErrorComes(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		const delay = time.Second
 		client := s.Client(fairlock.Config{})
-		s.Mutex("x").HoldAs("holder")
-		cancels := make(chan context.CancelFunc, 1)
-		sent := record(client)
-		sent.before = func(n int, cmd redis.Cmder) error {
-			if n == 0 || verbOf(cmd) != "acquire" {
-				return nil
-			}
-			(<-cancels)()
-			return refusal("LOADING Redis is loading the dataset in memory")
-		}
-		for range 10 { // which of the two comes first is left to chance
-			sent.reset()
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			cancels <- cancel
-			q := begin(ctx, client.Mutex("x").Lock)
-			s.Miniredis.Del("fairlock:{x}:queue") // the next heartbeat finds that it is not queued
-			<-q.done
-			require.ErrorIs(t, q.err, context.Canceled)
-		}
-	})
-}
+		held, other := s.Mutex("x").HoldAs("holder"), s.Mutex("y").HoldAs("holder")
+		unlock(t, hold(t, client.Mutex("warm").Lock)) // so that the connection is there
 
-// A notification of before a loss of data, which comes when its waiter has been queued anew, begins no lease: its fence
-// is not above the last number of the reply that has queued it. The waiter sends acquire.
-//
-//fairlock:fault Redis loses its data
-func TestWaiter_OldNotificationAfterALoss(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client, sent, _ := listening(t, s, fairlock.Config{})
-		held := s.Mutex("x").HoldAs("holder")
-		q := begin(t.Context(), client.Mutex("x").Lock)
-		pass(interval / 2)
-		client.Link.Delay(0, 3*interval/4)
-		unlock(t, held) // the notification is on its way
+		client.Link.Delay(0, delay)
+		first, start := begin(t.Context(), client.Mutex("x").Lock), time.Now()
 		client.Link.Mend()
-		s.LoseData()
-		other := s.Mutex("x").HoldAs("other")
-		pass(interval / 2)
-		s.Mutex("x").AssertQueue(client.Name())
-		sent.reset()
-		pass(interval)
-		assert.True(t, q.pending(), "by a grant that is lost")
-		assert.Len(t, sent.times("acquire", time.Now()), 1)
+		unlock(t, held)                                      // nobody receives the notification
+		second := begin(t.Context(), client.Mutex("y").Lock) // its contention starts the subscription
+		s.Mutex("y").AssertQueue(client.Name())
+		unlock(t, first.granted(t))
+		assert.Equal(t, delay, first.at.Sub(start))
 		unlock(t, other)
-		q.granted(t)
-		s.Mutex("x").AssertHeldBy(client.Name())
-	})
-}
-
-// Waiters of one lock in one client end at once: few requests tell Redis of all, and each Lock returns at once, also if
-// Redis does not answer.
-//
-//fairlock:promise Waiters that leave together: 10,000 of one client share 205 requests at most, and are out of the queue within a second
-//fairlock:fault ctx ends, Redis hangs
-func TestWaiter_LeaveTogether(t *testing.T) {
-	const waiters = 10_000
-	bubbles(t, map[string]bool{"Redis answers": false, "Redis hangs": true},
-		func(t *testing.T, s *fairlocktest.Server, _ string, hangs bool) {
-			client := s.Client(fairlock.Config{})
-			sent := record(client)
-			sent.before = func(_ int, cmd redis.Cmder) error {
-				if verbOf(cmd) == "acquire" {
-					return errCut // Redis may have received it; the server of this test need not queue so many
-				}
-				return nil
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			var left sync.WaitGroup
-			var late atomic.Int64 // the last one, counted from the end of ctx
-			var ended time.Time
-			for range waiters {
-				left.Go(func() {
-					_, err := client.Mutex("x").Lock(ctx)
-					assert.ErrorIs(t, err, context.Canceled)
-					late.Store(int64(time.Since(ended)))
-				})
-			}
-			synctest.Wait()
-			sent.reset()
-			client.Link.Delay(time.Millisecond, time.Millisecond) // so that all have left when the first request is answered
-			if ended = time.Now(); hangs {
-				client.Link.Hang()
-			}
-			cancel()
-			left.Wait()
-			assert.Zero(t, time.Duration(late.Load()))
-			client.Link.Mend()
-			pass(time.Second)
-			tombstones, err := s.Miniredis.SortedSet("fairlock:{x}:tombstones")
-			require.NoError(t, err)
-			assert.Len(t, tombstones, waiters)
-			assert.LessOrEqual(t, len(sent.requests()), 205)
-		})
-}
-
-// A queued waiter sends acquire again when the server cannot save its data for a while.
-//
-//fairlock:fault Redis cannot save its data (MISCONF): a waiter keeps its ticket, and Unlock releases the lock as soon as Redis accepts writes
-func TestWaiter_KeepsItsTicketWhileRedisCannotSave(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client, sent, _ := listening(t, s, fairlock.Config{})
-		held := s.Mutex("x").HoldAs("holder")
-		q := begin(t.Context(), client.Mutex("x").Lock)
-		ticket := s.Mutex("x").State().Waiters[0].Ticket
-		s.Miniredis.Del("fairlock:{x}:queue") // the next heartbeat finds that it is not queued
-		var once sync.Once
-		sent.setAfter(func(cmd redis.Cmder) {
-			if verbOf(cmd) == "heartbeat" {
-				once.Do(func() { s.Miniredis.SetError(misconf) })
-			}
-		})
-		time.AfterFunc(2*time.Second, func() { s.Miniredis.SetError("") })
-		pass(3 * interval)
-		require.True(t, q.pending(), q.err)
-		require.Equal(t, ticket, s.Mutex("x").State().Waiters[0].Ticket)
-		unlock(t, held)
-		q.granted(t)
+		unlock(t, second.granted(t))
 	})
 }

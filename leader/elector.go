@@ -63,7 +63,7 @@ type Elector struct {
 // Address is out of its bounds, Run and Leader return an ErrInvalid.
 func New(client *fairlock.Client, name string, cfg Config) *Elector {
 	e := &Elector{elected: cfg.Elected, resigned: cfg.Resigned, log: cmp.Or(cfg.Logger, slog.Default())}
-	options := []fairlock.HoldOption{leading{fairlock.WithMinHold(0), e, cfg.Address}}
+	options := []fairlock.HoldOption{leading{fairlock.WithMaxOutage(0), e, cfg.Address}} // it keeps its ticket
 	if cfg.TTL != 0 {
 		options = append(options, fairlock.WithTTL(cfg.TTL))
 	}

@@ -1,8 +1,9 @@
 // Command partner stands before a partner's API that takes 100 requests a second, in any number of replicas. Tenants
 // take turns, and none has more than 20 requests a second, however many it sends.
 //
-//	go run ./partner
-//	curl -i -H 'X-Tenant: ann' localhost:8080/orders
+//	python3 -m http.server 8081          # a partner
+//	go run ./partner -api http://localhost:8081
+//	curl -i -H 'X-Tenant: ann' localhost:8080
 //
 // A request waits for its turn. One of a tenant with too many that wait is answered by 429.
 package main
@@ -12,11 +13,11 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
-	"io"
 	"log"
-	"net"
+	"log/slog"
 	"net/http"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/signal"
 	"syscall"
@@ -25,26 +26,45 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/limithttp"
 )
 
+// What the partner takes in a second, and what of that a tenant may have. All replicas must agree on the first.
+const (
+	perSecond = 100
+	ofTenant  = 20
+	waiting   = 200 // requests of one tenant that may wait: ten seconds
+)
+
+// limited limits the requests to the partner.
+func limited(locks *fairlock.Client, partner http.Handler) http.Handler {
+	// A permit that is taken stays taken for a second. If a replica crashes, its permits come free after two.
+	turns := locks.KeyedSemaphore("partner", perSecond,
+		fairlock.WithMinHold(time.Second), fairlock.WithTTL(2*time.Second), fairlock.WithKeyLimit(ofTenant))
+	return limithttp.Handler(partner, limithttp.Config{
+		StartsOnly: true,
+		Limit: func(r *http.Request) (limithttp.Acquirer, int, error) { // take the tenant from your authentication
+			return turns.Key(r.Header.Get("X-Tenant"), fairlock.WithMaxWaiters(waiting)), 1, nil
+		},
+		Done: func(_ *http.Request, status int, err error) { slog.Info("not passed on", "status", status, "err", err) },
+	})
+}
+
 func main() {
-	url := cmp.Or(os.Getenv("FAIRLOCK_REDIS"), "redis://localhost:6379")
 	addr := flag.String("addr", "localhost:8080", "where to listen")
-	api := flag.String("api", "", "the URL of the partner; without it, one that says hello")
+	api := flag.String("api", "http://localhost:8081", "the URL of the partner")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second ^C ends it at once
-	err := run(ctx, url, *addr, *api, os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "partner:", err)
-		os.Exit(1)
+	if err := run(*addr, *api); err != nil {
+		log.Fatal("partner: ", err)
 	}
 }
 
-func run(ctx context.Context, url, addr, api string, out io.Writer) error {
-	options, err := redis.ParseURL(url)
-	if err != nil {
+func run(addr, api string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer context.AfterFunc(ctx, stop)() // a second ^C ends it at once
+	options, err := redis.ParseURL(cmp.Or(os.Getenv("FAIRLOCK_REDIS"), "redis://localhost:6379"))
+	partner, wrong := url.Parse(api)
+	if err := errors.Join(err, wrong); err != nil {
 		return err
 	}
 	options.ContextTimeoutEnabled = true // see fairlock.New
@@ -54,16 +74,10 @@ func run(ctx context.Context, url, addr, api string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer locks.Close() // before rdb: the last deferred runs first
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
-	if err != nil {
-		return err
-	}
-	log.New(out, "", 0).Print("listening on http://", listener.Addr())
-
-	server := &http.Server{Handler: newProxy(locks, api), ReadHeaderTimeout: 10 * time.Second}
+	handler := limited(locks, httputil.NewSingleHostReverseProxy(partner))
+	server := &http.Server{Addr: addr, Handler: handler, ReadHeaderTimeout: 10 * time.Second}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	go func() { served <- server.ListenAndServe() }()
 	select {
 	case err := <-served:
 		return err

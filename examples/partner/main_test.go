@@ -3,15 +3,13 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -39,64 +37,66 @@ func TestMain(m *testing.M) {
 // replica starts a process, and returns it and its URL.
 func replica(t *testing.T, server *redistest.Server, api string) (*exec.Cmd, string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-addr", "127.0.0.1:0", "-api", api)
+	addr := fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t))
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-addr", addr, "-api", api)
 	cmd.Env = append(os.Environ(), asProgram+"=1", "FAIRLOCK_REDIS=unix://"+server.Addr())
 	cmd.Stderr = t.Output()
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Wait() }) // killed by the end of the test's ctx, unless the test has ended it
-	line, err := bufio.NewReader(out).ReadString('\n')
-	require.NoError(t, err)
-	url, found := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
-	require.True(t, found, line)
-	return cmd, url
+	require.Eventually(t, func() bool {
+		conn, err := net.Dial("tcp", addr)
+		return err == nil && conn.Close() == nil
+	}, time.Minute, time.Millisecond)
+	return cmd, "http://" + addr
 }
 
-// get sends a request, and returns its status, and the fence: the time at which Redis has granted it a permit, in µs.
-func get(t *testing.T, url, tenant string) (status int, fence int64) {
+// get sends a request, and returns its status.
+func get(t *testing.T, url, tenant string) int {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/orders", http.NoBody)
 	if !assert.NoError(t, err) {
-		return 0, 0
+		return 0
 	}
 	req.Header.Set("X-Tenant", tenant)
 	resp, err := http.DefaultClient.Do(req)
 	if !assert.NoError(t, err) {
-		return 0, 0
+		return 0
 	}
 	defer func() { _ = resp.Body.Close() }()
-	fence, _ = strconv.ParseInt(resp.Header.Get("X-Fence"), 10, 64)
-	return resp.StatusCode, fence
+	return resp.StatusCode
 }
 
-// Case 11 of keyed semaphores, with processes: three replicas start no more than 100 requests in any second, and no
-// more than 20 of one tenant. A tenant that sends many delays nobody else.
+// Case 11 of keyed semaphores, behind HTTP: three replicas start no more than 100 requests in any second, and no more
+// than 20 of one tenant. A tenant that sends many delays nobody else. A fence is the time at which Redis has granted a
+// permit, in µs.
 //
 //fairlock:promise A rate in two levels
 func TestPartner_Rate(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	api := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	defer api.Close()
-	var urls []string
-	for range 3 {
-		_, url := replica(t, server, api.URL)
-		urls = append(urls, url)
-	}
+	ok := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	var mu sync.Mutex
 	starts := map[string][]int64{} // guarded by mu
+	granted := func(info fairlock.GrantedInfo) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, who := range []string{info.Key, ""} {
+			starts[who] = append(starts[who], int64(info.Fence))
+		}
+	}
+	var urls []string
+	for range 3 {
+		locks, err := fairlock.New(server.Client(), fairlock.Config{Trace: &fairlock.Trace{Granted: granted}})
+		require.NoError(t, err)
+		defer locks.Close()
+		replica := httptest.NewServer(limited(locks, ok))
+		defer replica.Close()
+		urls = append(urls, replica.URL)
+	}
 	var wg sync.WaitGroup
 	send := func(tenant string, n int) {
 		for i := range n {
-			wg.Go(func() {
-				status, fence := get(t, urls[i%3], tenant)
-				assert.Equal(t, http.StatusOK, status)
-				mu.Lock()
-				defer mu.Unlock()
-				starts[tenant] = append(starts[tenant], fence)
-				starts[""] = append(starts[""], fence)
-			})
+			wg.Go(func() { assert.Equal(t, http.StatusOK, get(t, urls[i%3], tenant)) })
 		}
 	}
 	send("loud", 60)
@@ -122,7 +122,9 @@ func TestPartner_Rate(t *testing.T) {
 func TestPartner_FullLineAndDrain(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	cmd, url := replica(t, server, "")
+	api := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer api.Close()
+	cmd, url := replica(t, server, api.URL)
 	locks, err := fairlock.New(server.Client(), fairlock.Config{Name: "operator"})
 	require.NoError(t, err)
 	defer locks.Close()
@@ -134,18 +136,15 @@ func TestPartner_FullLineAndDrain(t *testing.T) {
 	operator, id := admin.New(server.Client(), ""), fairlock.ID{Kind: fairlock.KindKeyedSemaphore, Name: "partner"}
 	statuses := make(chan int, waiting)
 	for range waiting {
-		go func() { status, _ := get(t, url, "ann"); statuses <- status }()
+		go func() { statuses <- get(t, url, "ann") }()
 	}
 	require.Eventually(t, func() bool {
 		st, err := operator.Inspect(t.Context(), id, 1, 1)
 		return err == nil && st.Waiting == waiting
 	}, time.Minute, time.Millisecond)
-	status, _ := get(t, url, "ann")
-	assert.Equal(t, http.StatusTooManyRequests, status)
-	status, _ = get(t, url, "bob")
-	assert.Equal(t, http.StatusOK, status)
-	status, _ = get(t, url, "")
-	assert.Equal(t, http.StatusBadRequest, status)
+	assert.Equal(t, http.StatusTooManyRequests, get(t, url, "ann"))
+	assert.Equal(t, http.StatusOK, get(t, url, "bob"))
+	assert.Equal(t, http.StatusBadRequest, get(t, url, ""))
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	for range waiting {
 		assert.Equal(t, http.StatusServiceUnavailable, <-statuses)

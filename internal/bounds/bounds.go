@@ -21,7 +21,8 @@ const (
 	MinTTL       = 10 * time.Millisecond
 	MinWaiterTTL = 3 * time.Second
 	MinFenceTTL  = 10 * time.Second
-	MaxTTL       = 365 * 24 * time.Hour // also of WaiterTTL, FenceTTL, MaxWait and MinHold
+	MinMaxOutage = 3 * time.Second
+	MaxTTL       = 365 * 24 * time.Hour // also of WaiterTTL, FenceTTL, MaxWait, MaxOutage and MinHold
 )
 
 // Bounds of names, in bytes.

@@ -33,34 +33,9 @@ func (c *Calls) WithTimeoutCause(parent context.Context, d time.Duration, late e
 	}
 }
 
-// Limits of calls that Redis does not serve. The library has its own, because go-redis reports the same outage after
-// 0.1 to 36.5 s, depending on its version and the kind of client.
-const (
-	RequestLimit = 3 * time.Second // of calls that wait for Redis, but never for the lock
-	// of calls that wait for the lock, while no server has ever answered: the address may be wrong
-	silenceLimit = 10 * time.Second
-)
-
-// Limited returns a copy of parent that ends with Unreachable when Redis has not served a call for too long. A call
-// that waits for the lock may wait while servers answer; any other has three seconds. The caller calls cancel.
-func (c *Calls) Limited(parent context.Context, waits bool) (ctx context.Context, cancel func()) {
-	if !waits {
-		return c.WithTimeoutCause(parent, RequestLimit, errs.Unreachable)
-	}
-	if c.Answered() {
-		return parent, func() {}
-	}
-	ctx, end := context.WithCancelCause(parent)
-	timer := c.clock.AfterFunc(silenceLimit, func() {
-		if !c.Answered() {
-			end(errs.StoppedBy(errs.Unreachable))
-		}
-	})
-	return ctx, func() {
-		timer.Stop()
-		end(nil)
-	}
-}
+// RequestLimit is how long a call that never waits for the lock tries to reach Redis. The library has its own limit,
+// because go-redis reports the same outage after 0.1 to 36.5 s, depending on its version and the kind of client.
+const RequestLimit = 3 * time.Second
 
 // Persist calls f, which sends a request for the named lock, until it succeeds, its error is permanent, or ctx or the
 // client ends. In the last case the error is a Tried. While the request is refused, it is sent again each second.
@@ -117,7 +92,7 @@ func (c *Calls) attempt(ctx context.Context, f func() error, again func(error) b
 // Briefly is Persist for a call that waits for Redis, but never for the lock. It tries for three seconds. It returns a
 // refusal at once, because its callers have no ticket or lease.
 func (c *Calls) Briefly(ctx context.Context, f func(context.Context) error) error {
-	ctx, cancel := c.Limited(ctx, false)
+	ctx, cancel := c.WithTimeoutCause(ctx, RequestLimit, errs.Unreachable)
 	defer cancel()
 	return c.attempt(ctx, func() error { return f(ctx) }, Passes)
 }

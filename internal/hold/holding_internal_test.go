@@ -26,6 +26,13 @@ import (
 // What a lease of 3 s sends, and how it ends. Each event has its time in ms. "sent" is the next request that was sent,
 // "idle" says that there is none, "ended" is the outcome that was reported, and the others say what happens and what
 // comes of it.
+//
+//fairlock:promise A lease lasts: renewed when a third of its TTL has passed, for as long as it is held
+//fairlock:fault A renewal arrives after its lease was lost here: the lock is free when the safety margin is over, or at Unlock
+//fairlock:fault The lock is deleted or taken by force: ErrLost at the next renewal, and at Unlock
+//fairlock:fault The server's clock steps forward: the holder is told at its next renewal
+//fairlock:fault A holder is stopped (SIGSTOP) beyond its lease: its lease is over when it looks; a late Unlock does not touch the next owner
+//fairlock:fault An acquire is sent again, and arrives after Redis has ended its lease: the holder's next renewal releases the new lease
 func TestHolding(t *testing.T) {
 	for _, row := range []string{
 		// It is renewed when a third of it has passed, and half a second after a handoff.

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/internal/script"
-	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
@@ -34,7 +33,7 @@ func allKeys(namespace, name string) map[string][]string {
 
 // The names of the keys are part of the layout, as docs/protocol.md has it.
 func TestKeys_Names(t *testing.T) {
-	permits := []string{"number", "permits", "holders", "queue", "resized", "heartbeats", "tombstones"}
+	permits := []string{"number", "permits", "holders", "queue", "heartbeats", "resized", "tombstones"}
 	for kind, want := range map[string]struct {
 		infix string
 		parts []string
@@ -42,7 +41,7 @@ func TestKeys_Names(t *testing.T) {
 		"mutex":     {"", []string{"number", "lock", "queue", "heartbeats", "tombstones"}},
 		"semaphore": {"sem:", permits},
 		"rwmutex":   {"rw:", permits},
-		"keyed": {"key:", []string{"number", "permits", "holders", "queue", "resized", "heartbeats", "lines", "turns",
+		"keyed": {"key:", []string{"number", "permits", "holders", "queue", "heartbeats", "lines", "turns", "resized",
 			"tombstones"}},
 	} {
 		keys := script.KeysOf(kind, "ns", "a{")
@@ -118,27 +117,5 @@ func FuzzKeys(f *testing.F) {
 			}
 		}
 		require.Equal(t, same, script.Mutex(nil, here, one).Key() == script.Mutex(nil, there, two).Key())
-	})
-}
-
-func FuzzNotificationChannel(f *testing.F) {
-	for _, client := range []string{"a", "host-1-x", "a:notify:b", "notify:a", ":", "a:", ":a", "{a}", "}:{", "%"} {
-		f.Add("ns", client, "ns", "a")
-		f.Add("ns", client, "ns:notify", "a")
-		f.Add("ns:notify:a", client, "ns", "a:notify:"+client)
-		f.Add(":", client, "::", client)
-	}
-	f.Fuzz(func(t *testing.T, here, one, there, two string) {
-		if !isNamespace(here) || !isNamespace(there) || tokens.CheckClient(one) != nil || tokens.CheckClient(two) != nil {
-			t.Skip("refused by fairlock.New")
-		}
-		mine, yours := script.NotificationChannel(here, one), script.NotificationChannel(there, two)
-		if len(here) > len(there) {
-			here, there = there, here
-		}
-		// A name may have colons, so namespaces of which one goes on from the other with :notify are not told apart.
-		if !strings.HasPrefix(there, here+":notify") || here == there {
-			require.Equal(t, here == there && one == two, mine == yours, "%q", mine)
-		}
 	})
 }

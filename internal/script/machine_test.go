@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -21,6 +23,7 @@ import (
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/rules"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -34,27 +37,720 @@ const (
 
 var ctx = context.Background()
 
+// kind is a kind of lock, with what a party asks for that does not say.
+type kind struct {
+	name            string
+	weight, permits int // permits 0: a mutex
+	open            func(rdb script.Sender, namespace, name string) script.Lock
+}
+
+func semaphore(permits int) kind { return kind{"semaphore", 1, permits, script.Semaphore} }
+func keyed(permits int) kind     { return kind{"keyed", 1, permits, script.KeyedSemaphore} }
+
+var (
+	mutex     = kind{"mutex", 1, 0, script.Mutex}
+	rwMutex   = kind{"rwmutex", 1, tokens.WriterWeight, script.RWMutex}
+	writers   = kind{"writers", tokens.WriterWeight, tokens.WriterWeight, script.RWMutex}
+	oneHolder = []kind{mutex, semaphore(1), keyed(1), writers} // one party at a time holds all
+)
+
+func (k kind) lock(rdb script.Sender, namespace string) script.Lock {
+	return k.open(rdb, namespace, "name")
+}
+
+// terms are those of a party that does not say.
+func (k kind) terms(d time.Duration) tokens.Terms {
+	t := tokens.Terms{TTL: d, Weight: k.weight, Permits: k.permits}
+	if k.name == "keyed" {
+		t.Key, t.Share = "key", 1
+	}
+	return t
+}
+
+// numbered returns a token that is the same in every run.
+func numbered(client string, terms tokens.Terms, n int) token.Token {
+	text := tokens.New(client, terms)
+	t, err := token.Parse(fmt.Sprintf("%s%021dA", text[:len(text)-tokens.RandomLen], n))
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+// party is one acquisition. Whenever it asks, it asks for the same.
+type party struct {
+	name, client  string
+	n             int
+	terms         tokens.Terms
+	tok           token.Token // from its first request on
+	ticket, fence uint64      // the last that it had
+}
+
+func (p *party) token() token.Token {
+	if p.tok.Text() == "" {
+		p.tok = numbered(p.client, p.terms, p.n)
+	}
+	return p.tok
+}
+
+// machine does steps to a lock, and checks the rules after each. The clock stands still between two steps. Only
+// redis-server's keys expire by its own clock: they last for whole minutes, less the time that a test takes, and time
+// passes for them by a shift of their TTL.
+//
+// Each step is sent twice, unless once is set: the second time changes nothing.
+type machine struct {
+	*server
+	kind
+	t       testing.TB
+	user    script.Sender     // sends the steps
+	keys    map[string]string // by the end of their names
+	clock   int64             // µs
+	parties map[string]*party
+	terms   map[string]tokens.Terms // of the keys of a keyed semaphore
+	step    rules.Step              // the latest
+	refusal string                  // why it was refused
+	once    bool
+	foreign bool // a key is not ours: no rule says what becomes of it
+}
+
+func newMachine(t testing.TB, s *server, k kind) *machine {
+	t.Helper()
+	m := &machine{server: s, kind: k, t: t, keys: map[string]string{}, parties: map[string]*party{},
+		terms: map[string]tokens.Terms{}}
+	for _, name := range k.lock(nil, s.namespace).Keys() {
+		m.keys[name[strings.LastIndexByte(name, ':')+1:]] = name
+	}
+	m.user = instrumentedBy(s.rdb, timed())
+	m.setClock(1_700_000_000_000_000) // the same in every run
+	m.lose()
+	return m
+}
+
+func (m *machine) lock() script.Lock { return m.kind.lock(m, m.namespace) }
+
+// Send sends a request, and notes it and its reply.
+func (m *machine) Send(ctx context.Context, r dispatch.Request) (any, error) {
+	reply, err := m.user.Send(ctx, r)
+	m.step = rules.Step{Verb: script.Sources()[r.Script.Hash].Verb}
+	for _, a := range r.Args {
+		m.step.Args = append(m.step.Args, fmt.Sprint(a))
+	}
+	if err == nil {
+		m.step.Reply = rules.Words(reply)
+	}
+	return reply, err
+}
+
+// read reads what is in Redis, and for how long each key lasts: -1 is for ever. Of a foreign key nothing is read.
+func (m *machine) read() (*rules.State, map[string]time.Duration) {
+	m.t.Helper()
+	texts, zsets, lasts := map[string]*redis.StringCmd{}, map[string]*redis.ZSliceCmd{}, map[string]*redis.DurationCmd{}
+	var holders *redis.MapStringStringCmd
+	_, _ = m.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for name, key := range m.keys {
+			lasts[name] = p.PTTL(ctx, key)
+			switch name {
+			case "number", "resized", "lock":
+				texts[name] = p.Get(ctx, key)
+			case "holders":
+				holders = p.HGetAll(ctx, key)
+			default:
+				zsets[name] = p.ZRangeWithScores(ctx, key, 0, -1)
+			}
+		}
+		return nil
+	})
+	keys, left := map[string]rules.Key{}, map[string]time.Duration{}
+	for name, cmd := range texts {
+		if cmd.Val() != "" {
+			keys[name] = rules.Key{Text: cmd.Val()}
+		}
+	}
+	for name, cmd := range zsets {
+		var k rules.Key
+		for _, z := range cmd.Val() {
+			k.Members = append(k.Members, rules.Member{Name: z.Member.(string), Number: int64(z.Score)})
+		}
+		keys[name] = k
+	}
+	if holders != nil {
+		var k rules.Key
+		for field, value := range holders.Val() {
+			k.Members = append(k.Members, rules.Member{Name: field, Number: fields(value)[0], Text: value})
+		}
+		keys["holders"] = k
+	}
+	for name, cmd := range lasts {
+		if cmd.Val() != -2 {
+			left[name] = wholeMinutes(cmd.Val())
+		}
+	}
+	if lock, ok := keys["lock"]; ok {
+		lock.Until = m.clock + left["lock"].Microseconds()
+		keys["lock"] = lock
+	}
+	return rules.Read(m.clock, keys), left
+}
+
+// wholeMinutes rounds up what is left of a key; -1 is for ever.
+func wholeMinutes(left time.Duration) time.Duration {
+	if left < 0 {
+		return left
+	}
+	return (left + time.Minute - 1).Truncate(time.Minute)
+}
+
+func (m *machine) state() *rules.State {
+	s, _ := m.read()
+	return s
+}
+
+// last is the last number, as far as it is known.
+func (m *machine) last() uint64 {
+	s := m.state()
+	last := s.Last
+	for _, h := range s.Holders {
+		last = max(last, h.Fence)
+	}
+	for _, w := range s.Waiters {
+		last = max(last, w.Ticket)
+	}
+	return last
+}
+
+// fields are the numbers in a text; there are at least five.
+func fields(text string) (n []int64) {
+	for field := range strings.FieldsSeq(text + " 0 0 0 0 0") {
+		number, _ := strconv.ParseInt(field, 10, 64)
+		n = append(n, number)
+	}
+	return n
+}
+
+// numberOf is the text of the number. The number of permits that a resize has set, 0 if none has, is its last part.
+func numberOf(last, clock, at, size int64) string {
+	return strings.TrimSuffix(fmt.Sprintf("2 %d %d %d %d", last, clock, at, size), " 0")
+}
+
+// endOfText is where the text of a script's error ends.
+var endOfText = regexp.MustCompile(` script: `)
+
+// denied says that the user lacks a right that a script needs.
+const denied = "can't run this command"
+
+// refusals are what an error of the server or of a script says, besides the keys.
+var refusals = regexp.MustCompile(`OOM|NOPERM|` + denied + `|ACL failure in|the \w+ (is|has) [a-z ]*[a-z]`)
+
+// sends sends a request twice, unless it has reached a bound, and checks the rules each time. The server's clock is
+// another one than that of keys, and nobody listens for messages.
+func sends[T any](m *machine, send func() (T, error)) T {
+	m.t.Helper()
+	before := m.state()
+	got, err := send()
+	if err != nil {
+		m.refusal = refusals.FindString(endOfText.Split(err.Error(), 2)[0])
+		if m.refusal == "ACL failure in" { // a script: Redis 7.4 and Valkey
+			m.refusal = denied
+		}
+		require.NotEmpty(m.t, m.refusal, "%v", err)
+		require.True(m.t, m.foreign || strings.Contains(err.Error(), m.namespace+":{name}:"), "%v", err)
+		if m.refusal == "OOM" {
+			require.Equal(m.t, before, m.state(), "a request that is refused has changed something")
+		}
+		return got
+	}
+	after := m.judge(before, false)
+	reply := m.step.Reply
+	more := slices.Contains(reply, "more") || m.step.Verb == "acquire" && reply[0] == "queued" && reply[4] == "0" ||
+		m.step.Verb == "heartbeat" && reply[1] == "0"
+	if !m.once && !more {
+		_, err = send()
+		require.NoError(m.t, err)
+		m.judge(after, true)
+	}
+	return got
+}
+
+// judge checks the rules, and that each key expires that has to. The parties learn their tickets and fences.
+func (m *machine) judge(before *rules.State, again bool) *rules.State {
+	m.t.Helper()
+	after, left := m.read()
+	for _, p := range m.parties {
+		if h := after.Holder(p.token().Text()); h != nil {
+			p.fence = h.Fence
+		}
+		if w := after.Waiter(p.token().Text()); w != nil {
+			p.ticket = w.Ticket
+		}
+	}
+	if m.foreign {
+		return after
+	}
+	for name, left := range left {
+		require.NotEqual(m.t, name == "resized", left >= 0, "%s lasts for %v", name, left)
+	}
+	s := m.step
+	s.Before, s.After, s.Again = before, after, again
+	wrong := rules.Check(&s, "expiries", "messages")
+	require.Empty(m.t, wrong, "%d: %s %q -> %q\nbefore %+v\nafter %+v", m.clock, s.Verb, s.Args, s.Reply, before, after)
+	return after
+}
+
+func (m *machine) setClock(to int64) {
+	m.clock = to
+	m.do(m.t, "SET", m.namespace+":clock", to)
+}
+
+// pass lets time pass: of the server alone if nobody sends anything, or of the queue as well. A negative time steps the
+// clock back. An expiry is a moment and does not move.
+func (m *machine) pass(d time.Duration, queue bool) {
+	m.t.Helper()
+	if text := m.rdb.Get(ctx, m.keys["number"]).Val(); text != "" && queue {
+		n := fields(text)
+		m.do(m.t, "SET", m.keys["number"], numberOf(n[1], n[2]+d.Microseconds(), n[3]+d.Microseconds(), n[4]), "KEEPTTL")
+	}
+	for _, key := range m.keys {
+		if left := m.rdb.PTTL(ctx, key).Val(); left >= 0 {
+			m.do(m.t, "PEXPIRE", key, (wholeMinutes(left) - d).Milliseconds())
+		}
+	}
+	m.setClock(m.clock + d.Microseconds())
+}
+
+// lose loses all data.
+func (m *machine) lose() { m.rdb.Del(ctx, slices.Collect(maps.Values(m.keys))...) }
+
+// setNumber sets the last number.
+func (m *machine) setNumber(to uint64) {
+	m.t.Helper()
+	n := fields(m.rdb.Get(ctx, m.keys["number"]).Val())
+	m.do(m.t, "SET", m.keys["number"], numberOf(int64(to), n[2], n[3], n[4]), "PX", day.Milliseconds())
+}
+
+var (
+	ofCrowd = regexp.MustCompile(`^[hq]\d+$`)
+	keyOf   = regexp.MustCompile(`^[A-Z]+`)
+)
+
+// party returns the one of a word, "client/name*2", which may say of which client it is, and how many permits it wants.
+func (m *machine) party(word string) *party {
+	client, name, ok := strings.Cut(word, "/")
+	if !ok {
+		client, name = "c", word
+	}
+	name, weight, heavy := strings.Cut(name, "*")
+	p := m.parties[name]
+	if p == nil {
+		p = &party{name: name, client: client, n: len(m.parties) + 1, terms: m.kind.terms(ttl)}
+		if key := keyOf.FindString(name); key != "" && m.name == rwMutex.name {
+			p.terms.Weight = tokens.WriterWeight
+		} else if key != "" && m.name == "keyed" {
+			p.terms.Key = key
+			if terms, ok := m.terms[key]; ok {
+				p.terms = terms
+			}
+		}
+		if ofCrowd.MatchString(name) {
+			i, _ := strconv.Atoi(name[1:])
+			p.tok = map[byte]func(int) token.Token{'h': m.held, 'q': m.queued}[name[0]](i)
+		}
+		m.parties[name] = p
+	}
+	if heavy {
+		p.terms.Weight, _ = strconv.Atoi(weight)
+	}
+	return p
+}
+
+// A scenario is a list of steps, in lines or separated by semicolons. After an arrow stands what a step gives:
+//
+//	acquire a b*2 x/c      parties; b asks for 2 permits, c is of client x; of 5: there are so many, its token says;
+//	                       ttl 5m, wait 5m: durations; max 4, line 2: waiters; try: does not queue; ticket: with the one
+//	                       that it has -> granted, queued 1, busy lock, full 4 key, resized 5; if the test wants it,
+//	                       "by a" and "retry 45m"
+//	release a              seen b: with the fence of b; kept 5m by r: for that long r holds the lock -> the next ones;
+//	                       if the test wants it, "b(45m)": for how long. release 3: those of the earliest grants
+//	leave a tombstone      kept 5m by r; force: with the last fence; resize 5 -> as release
+//	renew a                ttl 5m; seen b -> renewed, lost
+//	resume a by b          seen b -> resumed, lost
+//	heartbeat a b          wait 5m -> queued, holding, gone; retry 45m: of the head
+//	inspect 10             -> the holders | the waiters, at most 10 of each
+//	permits                -> A! 1/4 2, …: what Inspect says of a key: held, its limit, waiting; ! at its limit
+//	key A limit 4 share 3 of 10   what the parties of key A say that come from now on: A1, A2
+//	after 5m; stall 5m     time passes, with the queue's clock or without
+//	clock -5m              the server's clock steps
+//	lose; evict number     all data are lost; one key is
+//	raise 5m; raise 7      the last number becomes one of a clock that is so far ahead; or that number
+//	set lock x             a key is somebody else's
+//	full; full no          the server has no memory left, or has -> OOM, NOPERM, …: why it was refused
+//	once                   what follows is sent once
+//	drop a                 a waiter is dropped, though it has not expired; forge a 5m: it has a ticket of then
+//	crowd 9 12             holders of one permit each, and waiters; ended, expired: they are over; keys 3, limit 1
+//	left; count            -> the keys that exist; how many hold | how many wait
+//	fence; ticket a        -> now, now+1: µs of the server's time
+//
+// In a rwmutex, a capital letter is a writer.
+func (m *machine) run(steps string) {
+	m.t.Helper()
+	for line := range strings.Lines(steps) {
+		line, _, _ = strings.Cut(line, "#")
+		for text := range strings.SplitSeq(line, ";") {
+			words, want, expects := strings.Cut(text, "->")
+			if strings.TrimSpace(words) == "" {
+				continue
+			}
+			m.refusal = ""
+			got := m.does(strings.Fields(words), strings.TrimSpace(want))
+			got = cmp.Or(m.refusal, got)
+			require.True(m.t, !expects || got == strings.TrimSpace(want), "%s: got %s", strings.TrimSpace(text), got)
+		}
+	}
+}
+
+// options are what a step says after its verb.
+type options struct {
+	who  []*party
+	with map[string]string // words with a value, flags, and under "" another word
+}
+
+func (o options) has(flag string) bool { _, ok := o.with[flag]; return ok }
+
+func (o options) number(name string) int { n, _ := strconv.Atoi(o.with[name]); return n }
+
+func (o options) duration(name string, otherwise time.Duration) time.Duration {
+	if d, err := time.ParseDuration(o.with[name]); err == nil {
+		return d
+	}
+	return otherwise
+}
+
+const (
+	valued  = " ttl wait kept max line seen by of limit share keys "
+	flagged = " try ticket tombstone ended expired "
+	alone   = " evict set raise full after stall clock left count fence crowd resize inspect lose once key permits force "
+)
+
+func (m *machine) options(verb string, words []string) options {
+	m.t.Helper()
+	o := options{with: map[string]string{}}
+	is := func(list, word string) bool { return strings.Contains(list, " "+word+" ") }
+	for i := 0; i < len(words); i++ {
+		switch word := words[i]; {
+		case is(valued, word):
+			o.with[word] = words[i+1]
+			i++
+		case is(flagged, word):
+			o.with[word] = ""
+		case is(alone, verb) || strings.Trim(word[:1], "-0123456789") == "":
+			o.with[""] = strings.TrimSpace(o.with[""] + " " + word)
+		default:
+			o.who = append(o.who, m.party(word))
+		}
+	}
+	for _, p := range o.who {
+		if p.tok.Text() == "" {
+			p.terms.TTL, p.terms.Permits = o.duration("ttl", p.terms.TTL), cmp.Or(o.number("of"), p.terms.Permits)
+		}
+	}
+	return o
+}
+
+// fence is that of the party that the step says, or of its own.
+func (m *machine) fence(o options) uint64 {
+	if o.has("seen") {
+		return m.party(o.with["seen"]).fence
+	}
+	return o.who[0].fence
+}
+
+// by is who has a lease after the step, of as many permits unless it says.
+func (m *machine) by(o options, flags tokens.Flags) token.Token {
+	if !o.has("by") {
+		return token.Token{}
+	}
+	by := m.party(o.with["by"])
+	if by.tok.Text() == "" {
+		by.terms.Flags = flags
+		if !strings.Contains(o.with["by"], "*") {
+			by.terms.Weight = o.who[0].terms.Weight
+		}
+	}
+	return by.token()
+}
+
+// does does a step, and returns what it gives in words. What only some scenarios look at is there if they want it.
+func (m *machine) does(words []string, want string) string {
+	m.t.Helper()
+	verb, o := words[0], m.options(words[0], words[1:])
+	rest := func() script.Rest { return script.Rest{Left: o.duration("kept", 0), By: m.by(o, tokens.Released)} }
+	handoff := func(send func() (script.Handoff, error)) string { return m.handoff(sends(m, send), want) }
+	switch verb {
+	case "acquire":
+		var all []string
+		for i, p := range o.who {
+			wants := strings.Split(want, ",")
+			all = append(all, m.reply(m.acquire(p, o), wants[min(i, len(wants)-1)]))
+		}
+		return strings.Join(all, ", ")
+	case "release":
+		if len(o.who) == 0 {
+			var all []string
+			for range o.number("") {
+				h := m.state().Live()[0]
+				t, err := token.Parse(h.Token)
+				require.NoError(m.t, err)
+				all = append(all, strings.Fields(handoff(func() (script.Handoff, error) {
+					return m.lock().Release(ctx, t, h.Fence, script.Rest{})
+				}))...)
+			}
+			return strings.Join(all, " ")
+		}
+		fence, rest := m.fence(o), rest()
+		return handoff(func() (script.Handoff, error) { return m.lock().Release(ctx, o.who[0].token(), fence, rest) })
+	case "leave":
+		var all []script.Leaving
+		for _, p := range o.who {
+			all = append(all, script.Leaving{Token: p.token(), Tombstone: o.has("tombstone")})
+		}
+		return handoff(func() (script.Handoff, error) { return m.lock().Leave(ctx, rest(), all...) })
+	case "force":
+		seen := m.last()
+		return handoff(func() (script.Handoff, error) { return m.lock().ForceRelease(ctx, seen, 0) })
+	case "resize":
+		return handoff(func() (script.Handoff, error) { return m.lock().Resize(ctx, o.number("")) })
+	case "renew":
+		fence := m.fence(o)
+		renewed := sends(m, func() (bool, error) {
+			return m.lock().Renew(ctx, o.who[0].token(), o.duration("ttl", ttl), fence)
+		})
+		return map[bool]string{true: "renewed", false: "lost"}[renewed]
+	case "resume":
+		fence, by := m.fence(o), m.by(o, 0)
+		r := sends(m, func() (resumption, error) {
+			return resumed(m.lock().Resume(ctx, o.who[0].token(), fence, o.duration("ttl", ttl), by))
+		})
+		return map[bool]string{true: "resumed", false: "lost"}[r.Fence > 0]
+	case "heartbeat":
+		var all []token.Token
+		for _, p := range o.who {
+			all = append(all, p.token())
+		}
+		r := sends(m, func() (script.HeartbeatReply, error) {
+			return m.lock().Heartbeat(ctx, o.duration("wait", waiterTTL), all)
+		})
+		var states []string
+		for _, state := range r.States {
+			states = append(states, []string{"gone", "queued", "holding"}[state])
+		}
+		return strings.TrimSpace(strings.Join(states, ", ") + retry(r.RetryAfter, want))
+	case "inspect", "permits":
+		most := cmp.Or(o.number(""), 100)
+		return m.snapshot(sends(m, func() (script.Snapshot, error) { return m.lock().Inspect(ctx, most, most) }), verb)
+	default:
+		return m.happens(verb, o)
+	}
+}
+
+// happens does a step that sends no verb.
+func (m *machine) happens(verb string, o options) string {
+	m.t.Helper()
+	switch verb {
+	case "key":
+		terms := tokens.Terms{TTL: ttl, Weight: 1, Permits: cmp.Or(o.number("of"), m.permits), Key: o.with[""],
+			KeyLimit: o.number("limit"), Share: max(o.number("share"), 1)}
+		m.terms[terms.Key] = terms
+	case "set":
+		m.foreign = true
+		key, value, _ := strings.Cut(o.with[""], " ")
+		m.do(m.t, "SET", m.keys[key], value)
+	case "full":
+		m.do(m.t, "CONFIG", "SET", "maxmemory", map[bool]int{true: 1}[o.with[""] != "no"])
+	case "after", "stall", "clock":
+		m.pass(o.duration("", 0), verb == "after")
+	case "lose":
+		m.lose()
+	case "evict":
+		require.Equal(m.t, int64(1), m.do(m.t, "DEL", m.keys[o.with[""]]))
+	case "raise":
+		to := m.clock + o.duration("", 0).Microseconds()
+		m.setNumber(uint64(cmp.Or(int64(o.number("")), to)))
+	case "once":
+		m.once = true
+	case "drop":
+		m.do(m.t, "ZREM", m.keys["queue"], o.who[0].token().Text())
+		m.do(m.t, "ZREM", m.keys["heartbeats"], o.who[0].token().Text())
+	case "forge":
+		o.who[0].ticket = uint64(m.clock + o.duration("", 0).Microseconds())
+	case "crowd":
+		n := fields(o.with[""])
+		over := map[bool]time.Duration{true: -time.Second, false: time.Hour}
+		m.put(crowd{holders: int(n[0]), waiters: int(n[1]), keys: max(o.number("keys"), 1), limit: o.number("limit"),
+			leases: over[o.has("ended")], waits: over[o.has("expired")]})
+	case "left":
+		_, left := m.read()
+		return strings.Join(slices.Sorted(maps.Keys(left)), " ")
+	case "count":
+		s := m.state()
+		return fmt.Sprintf("%d | %d", len(s.Holders), len(s.Waiters))
+	case "fence":
+		return m.fromNow(m.state().Last)
+	case "ticket":
+		return m.fromNow(o.who[0].ticket)
+	default:
+		require.FailNow(m.t, "no such step: "+verb)
+	}
+	return ""
+}
+
+func (m *machine) acquire(p *party, o options) script.Reply {
+	m.t.Helper()
+	r := script.Request{Token: p.token(), WaiterTTL: o.duration("wait", waiterTTL), MaxWaiters: o.number("max"),
+		MaxLine: o.number("line"), Try: o.has("try")}
+	if o.has("ticket") {
+		r.Ticket = script.Ticket(p.ticket)
+	}
+	return sends(m, func() (script.Reply, error) { return m.lock().Acquire(ctx, r) })
+}
+
+func (m *machine) fromNow(n uint64) string {
+	return strings.TrimSuffix(fmt.Sprintf("now%+d", int64(n)-m.clock), "+0")
+}
+
+func (m *machine) reply(r script.Reply, want string) string {
+	words := []string{"", "granted", "queued", "busy", "full", "resized"}[r.Outcome]
+	if n := r.Position + r.Permits; n > 0 {
+		words += " " + strconv.Itoa(n)
+	}
+	if r.Why != "" {
+		words += " " + string(r.Why)
+	}
+	if strings.Contains(want, " by ") {
+		words += " by " + m.nameOf(r.Holder)
+	}
+	return words + map[bool]string{true: " more"}[r.More] + retry(r.RetryAfter, want)
+}
+
+func (m *machine) handoff(h script.Handoff, want string) string {
+	var words []string
+	for _, g := range h.Grants {
+		name := m.nameOf(g.Token.Text())
+		if strings.Contains(want, "(") {
+			name += "(" + roughly(g.Given) + ")"
+		}
+		words = append(words, name)
+	}
+	if h.More {
+		words = append(words, "more")
+	}
+	return strings.Join(words, " ")
+}
+
+func (m *machine) snapshot(s script.Snapshot, verb string) string {
+	var words []string
+	if verb == "permits" {
+		for _, k := range s.Keys {
+			words = append(words, fmt.Sprintf("%s%s %d/%d %d", k.Key, map[bool]string{true: "!"}[k.AtLimit], k.Held, k.Limit,
+				k.Waiting))
+		}
+		return strings.Join(words, ", ")
+	}
+	for _, h := range s.Holders {
+		words = append(words, m.nameOf(h.Token))
+	}
+	words = append(words, "|")
+	for _, w := range s.Waiters {
+		words = append(words, m.nameOf(w.Token))
+	}
+	return strings.Join(words, " ")
+}
+
+func retry(d time.Duration, want string) string {
+	if !strings.Contains(want, "retry ") {
+		return ""
+	}
+	return " retry " + map[bool]string{true: "never", false: roughly(d)}[d < 0]
+}
+
+// roughly gives minutes, and less than one of them exactly.
+func roughly(d time.Duration) string {
+	if d < time.Minute/2 {
+		return d.Round(time.Second).String()
+	}
+	return fmt.Sprintf("%.0fm", math.Round(d.Minutes()))
+}
+
+// nameOf is the party with a token.
+func (m *machine) nameOf(text string) string {
+	for _, p := range m.parties {
+		if p.tok.Text() == text {
+			return p.name
+		}
+	}
+	return cmp.Or(map[string]string{"": "nobody"}[text], text)
+}
+
+// The files in testdata/scenarios have the scenarios that short histories do not reach, or show what a rule is for. A
+// scenario begins with its name and the kinds of locks for which it runs.
+//
+//fairlock:promise Order: waiters are granted the lock by ticket; tickets are given in the order of arrival, many in one microsecond too
+//fairlock:promise Order within a key: first come, first served; one key alone has the order of a semaphore
+//fairlock:fault The server's clock steps back
+//fairlock:fault A waiter is cut off when its turn comes: it is passed over, and comes back at its old position
+//fairlock:fault Redis loses its data: the lock begins anew, with higher numbers; its waiters come back with their tickets, and its old holder is told at its next renewal
+//fairlock:fault The server is full (OOM): what has to store something is refused; no lock is held by nobody; holders and queued waiters go on
+//fairlock:promise Turns between keys: the next permit goes to the key that holds the least for its share, of several to the one whose turn began first: whoever sends many requests delays the first waiter of another key by one turn
+//fairlock:promise A wide request of a key: once its key holds nothing, at most one grant of each key that waited before it comes first
+//fairlock:fault A client is killed that has holders and waiters of many keys of a keyed semaphore: the others go on within one TTL and one WaiterTTL in all
+//fairlock:fault The lines, turns or holders of a keyed semaphore are lost: order within a key among those who are back; nobody is granted twice; nothing stays
+//fairlock:promise Terms of a key travel with the request: the first waiter of a key speaks for its limit and its share; a resize counts for all keys; two numbers in use are shown
+//fairlock:fault A process is in a crash loop and joins each time: the queue stays as long as what joins in one WaiterTTL; a living head has its turn at once
+func TestScenarios(t *testing.T) {
+	kinds := map[string]kind{"mutex": mutex, "rwmutex": rwMutex, "writers": writers}
+	files, err := os.ReadDir("testdata/scenarios")
+	require.NoError(t, err)
+	for _, file := range files {
+		text, err := os.ReadFile("testdata/scenarios/" + file.Name())
+		require.NoError(t, err)
+		for s := range strings.SplitSeq(strings.TrimSpace(string(text)), "\n\n") {
+			head, steps, _ := strings.Cut(s, "\n")
+			name, of, _ := strings.Cut(head, ": ")
+			for word := range strings.SplitSeq(of, ", ") {
+				t.Run(fmt.Sprint(strings.TrimSuffix(file.Name(), ".txt"), "/", name, "/", word), func(t *testing.T) {
+					t.Parallel()
+					k, ok := kinds[word]
+					if name, permits, _ := strings.Cut(word, " "); !ok {
+						n, err := strconv.Atoi(permits)
+						require.NoError(t, err)
+						k = map[string]func(int) kind{"semaphore": semaphore, "keyed": keyed}[name](n)
+					}
+					if strings.Contains(steps, "full") {
+						newMachine(t, newServer(t, redistest.Start(t)), k).run(steps)
+					} else {
+						newMachine(t, shared(t), k).run(steps)
+					}
+				})
+			}
+		}
+	}
+}
+
 // server is a namespace of a redis-server.
 type server struct {
 	rdb       *redis.Client
 	namespace string
 }
 
-func real(t testing.TB) *server {
+// shared returns a namespace of the server that all tests share.
+func shared(t testing.TB) *server {
 	t.Helper()
-	return newReal(t, redistest.Shared(t))
+	return newServer(t, redistest.Shared(t))
 }
 
-func newReal(t testing.TB, s *redistest.Server) *server {
+func newServer(t testing.TB, s *redistest.Server) *server {
 	t.Helper()
-	return newServer(t, &server{namespace: fmt.Sprint("ns", namespaces.Add(1))}, s.Options())
-}
-
-func newServer(t testing.TB, s *server, o *redis.Options) *server {
-	t.Helper()
+	o := s.Options()
 	o.ReadTimeout = time.Minute // go-redis sends again what a slow machine has not answered
-	s.rdb = client(t, o)
-	return s
+	return &server{client(t, o), fmt.Sprint("ns", namespaces.Add(1))}
 }
 
 // do sends a command of the test's own.
@@ -89,604 +785,25 @@ func instrumentedBy(rdb *redis.Client, scripts map[string]*redis.Script) script.
 	return dispatch.NewDirect(instrumented{rdb, scripts})
 }
 
-// instrument makes each script a function in Lua, before which a function call takes the place of redis.call.
+// instrument makes each script a function in Lua, before which a function call takes the place of redis.call. The clock
+// of redis-server is the test's: TIME returns what stands in a key of the namespace, and PTTL whole minutes.
 func instrument(call, then string) map[string]*redis.Script {
 	all := map[string]*redis.Script{}
 	for hash, source := range script.Sources() {
-		text := source.Text
-		all[hash] = redis.NewScript("local real = redis.call\n" + call +
-			"\nlocal redis = setmetatable({ call = call }, { __index = redis })\nlocal function script() " + text + " end\n" +
-			then)
+		all[hash] = redis.NewScript(`local space, called = string.match(KEYS[1], '^(.-):{'), redis.call
+			local function real(command, ...)
+				if command == 'TIME' then
+					local at = called('GET', space .. ':clock')
+					return { string.sub(at, 1, -7), tostring(tonumber(string.sub(at, -6))) }
+				end
+				local reply = called(command, ...)
+				return command == 'PTTL' and reply > 0 and math.ceil(reply / 60000) * 60000 or reply
+			end
+			` + call + `
+			local redis = setmetatable({ call = call }, { __index = redis })
+			local function script() ` + source.Text + " end\n" + then)
 	}
 	return all
 }
 
-// The clock of redis-server is the test's: TIME returns what stands in a key of the namespace.
-var timed = sync.OnceValue(func() map[string]*redis.Script {
-	return instrument(`local function call(command, ...)
-		if command ~= 'TIME' then return real(command, ...) end
-		local at = real('GET', string.match(KEYS[1], '^(.-):{') .. ':clock')
-		return { string.sub(at, 1, -7), tostring(tonumber(string.sub(at, -6))) }
-	end`, "return script()")
-})
-
-// kind is a kind of lock, with what a party asks for that does not say.
-type kind struct {
-	name            string
-	weight, permits int // permits 0: a mutex
-	open            func(rdb script.Sender, namespace, name string) script.Lock
-}
-
-func semaphore(permits int) kind {
-	return kind{"semaphore of " + strconv.Itoa(permits), 1, permits, script.Semaphore}
-}
-
-var (
-	mutex   = kind{"mutex", 1, 0, script.Mutex}
-	keyed   = kind{"keyed", 1, 1, script.KeyedSemaphore} // all of one key
-	rwMutex = kind{"rwmutex", 1, tokens.WriterWeight, script.RWMutex}
-	writers = kind{"writers", tokens.WriterWeight, tokens.WriterWeight, script.RWMutex}
-)
-
-// lock returns the lock of that kind.
-func (k kind) lock(rdb script.Sender, namespace string) script.Lock {
-	return k.open(rdb, namespace, "name")
-}
-
-// party is one acquisition. Whenever it asks, it asks for the same.
-type party struct {
-	name            string
-	token           token.Token
-	weight, permits int
-	ticket, fence   uint64 // the last that it had
-	asked           bool
-}
-
-// machine does steps to a lock. The clock stands still between two steps. Only redis-server's keys expire by its own
-// clock, and time passes for them by a shift of their TTL.
-//
-// Each step is sent twice, unless once is set: the second time must change nothing.
-type machine struct {
-	*server
-	kind
-	t       testing.TB
-	user    script.Sender     // sends the steps
-	keys    map[string]string // by the end of their names
-	clock   int64             // µs
-	parties []*party
-	refusal string // why the step was refused
-	once    bool
-	foreign bool // a key is not ours
-}
-
-func newMachine(t testing.TB, s *server, k kind) *machine {
-	t.Helper()
-	m := &machine{server: s, kind: k, t: t, keys: map[string]string{}}
-	names := k.lock(nil, s.namespace).Keys()
-	for _, name := range names {
-		m.keys[name[strings.LastIndexByte(name, ':')+1:]] = name
-	}
-	m.user = instrumentedBy(s.rdb, timed())
-	m.setClock(1_700_000_000_000_000) // the same in every run
-	m.lose()
-	return m
-}
-
-// contents is all that a lock has in Redis.
-type contents struct {
-	Lock, Number        string
-	Resized             string
-	Queue               []redis.Z
-	Tombstones, Permits map[string]float64
-	Heartbeats          map[string]float64
-	Holders             map[string]string
-	Left                map[string]time.Duration // of each key; -1: it lasts for ever
-}
-
-func (m *machine) contents() contents {
-	m.t.Helper()
-	var number, lock, resized *redis.StringCmd
-	var queue, tombstones, permits, heartbeats *redis.ZSliceCmd
-	var holders *redis.MapStringStringCmd
-	left := map[string]*redis.DurationCmd{}
-	_, err := m.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		number, lock = p.Get(ctx, m.keys["number"]), p.Get(ctx, m.keys["lock"])
-		resized = p.Get(ctx, m.keys["resized"])
-		queue, tombstones = p.ZRangeWithScores(ctx, m.keys["queue"], 0, -1), p.ZRangeWithScores(ctx, m.keys["tombstones"], 0,
-			-1)
-		permits = p.ZRangeWithScores(ctx, m.keys["permits"], 0, -1)
-		holders, heartbeats = p.HGetAll(ctx, m.keys["holders"]), p.ZRangeWithScores(ctx, m.keys["heartbeats"], 0, -1)
-		for name, key := range m.keys {
-			left[name] = p.PTTL(ctx, key)
-		}
-		return nil
-	})
-	if !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "WRONGTYPE") { // of a foreign key nothing is read
-		require.NoError(m.t, err)
-	}
-	scores := func(all []redis.Z) map[string]float64 {
-		found := map[string]float64{}
-		for _, z := range all {
-			found[z.Member.(string)] = z.Score
-		}
-		return found
-	}
-	c := contents{
-		lock.Val(), number.Val(), resized.Val(), queue.Val(), scores(tombstones.Val()), scores(permits.Val()), scores(
-			heartbeats.Val()), holders.Val(),
-		map[string]time.Duration{},
-	}
-	for name, d := range left {
-		if d.Val() != -2 {
-			c.Left[name] = d.Val()
-		}
-	}
-	return c
-}
-
-// last is the last number that is recorded; 0 if there is none.
-func (c contents) last() uint64 {
-	_, rest, _ := strings.Cut(c.Number, " ")
-	return number(strings.TrimLeft(rest, "0"))
-}
-
-// highest is the highest number that is there.
-func (c contents) highest() uint64 {
-	_, fence, _ := strings.Cut(c.Lock, " ")
-	highest := max(c.last(), number(fence), number(c.Holders["fence"]))
-	for _, w := range c.Queue {
-		highest = max(highest, uint64(w.Score))
-	}
-	return highest
-}
-
-// number is the first number in a value; 0 if there is none.
-func number(text string) uint64 {
-	first, _, _ := strings.Cut(text, " ")
-	n, _ := strconv.ParseUint(first, 10, 64)
-	return n
-}
-
-// weightOf is the weight in a token.
-func weightOf(text string) uint64 {
-	t, _ := token.Parse(text)
-	return uint64(t.Weight())
-}
-
-func (m *machine) setClock(to int64) {
-	m.clock = to
-	m.do(m.t, "SET", m.namespace+":clock", to)
-}
-
-// party returns the one of that name. Its token is of client "c" unless the name says which: "client/name".
-func (m *machine) party(name string) *party {
-	client, short, ok := strings.Cut(name, "/")
-	if !ok {
-		client, short = "c", name
-	}
-	if i := slices.IndexFunc(m.parties, func(p *party) bool { return p.name == short }); i >= 0 {
-		return m.parties[i]
-	}
-	p := &party{name: short, weight: m.usual(short), permits: m.permits}
-	p.token = numbered(client, ttl, p.weight, p.permits, len(m.parties)+1)
-	m.parties = append(m.parties, p)
-	return p
-}
-
-// usual is the weight of a party that does not say.
-func (m *machine) usual(name string) int {
-	if m.name == rwMutex.name && strings.ToUpper(name) == name {
-		return tokens.WriterWeight
-	}
-	return m.weight
-}
-
-// numbered returns a token of that kind of lock.
-func (k kind) numbered(client string, ttl time.Duration, weight, permits, n int) token.Token {
-	if k.name == keyed.name {
-		return keyedToken(client, tokens.Terms{TTL: ttl, Weight: weight, Permits: permits, Key: "key", Share: 1}, n)
-	}
-	return numbered(client, ttl, weight, permits, n)
-}
-
-// rested returns the token that holds a lock for the rest of a minimum hold.
-func rested(t token.Token) token.Token {
-	text := t.Text()
-	t, err := token.Parse(text[:len(text)-23] + "1" + text[len(text)-22:])
-	if err != nil {
-		panic(err)
-	}
-	return t
-}
-
-// numbered returns a token that is the same in every run. permits 0: of a mutex
-func numbered(client string, ttl time.Duration, weight, permits, n int) token.Token {
-	digits := func(n int64, length int) string { return fmt.Sprintf("%0*s", length, strconv.FormatInt(n, 36)) }
-	facts := ""
-	if permits > 0 {
-		facts = digits(int64(weight), 6) + digits(int64(permits), 6)
-	}
-	t, err := token.Parse(fmt.Sprintf("%s:2.%s%s0%021dA", client, facts, digits(ttl.Milliseconds(), 7), n))
-	if err != nil {
-		panic(err)
-	}
-	return t
-}
-
-func (m *machine) lock() script.Lock { return m.kind.lock(m.user, m.namespace) }
-
-// as has a new user with these rights send the steps.
-func (m *machine) as(t testing.TB, rules []string) {
-	t.Helper()
-	user := client(t, redistest.Shared(t).User(m.namespace, rules...))
-	m.user = instrumentedBy(user, timed())
-}
-
-// endOfText is where the text of a script's error ends.
-var endOfText = regexp.MustCompile(` script: `)
-
-// denied says that the user lacks a right that a script needs.
-const denied = "can't run this command"
-
-// refusals are what an error of the server or of a script says, besides the keys.
-var refusals = regexp.MustCompile(`OOM|NOPERM|` + denied + `|ACL failure in|the \w+ (is|has) [a-z ]*[a-z]`)
-
-// do does a step, twice unless it has reached a bound: the second time changes nothing.
-func do[T any](m *machine, call func() (T, error)) T {
-	m.t.Helper()
-	got, err := call()
-	if err != nil {
-		m.refusal = refusals.FindString(endOfText.Split(err.Error(), 2)[0])
-		if m.refusal == "ACL failure in" { // a script: Redis 7.4 and Valkey
-			m.refusal = denied
-		}
-		require.NotEmpty(m.t, m.refusal, "%v", err)
-		require.True(m.t, m.foreign || strings.Contains(err.Error(), m.namespace+":{name}:"), "%v", err)
-	}
-	first := m.contents()
-	m.learn(first)
-	if m.once || err != nil || reachedBound(got) {
-		return got
-	}
-	_, err = call()
-	require.NoError(m.t, err)
-	after := m.contents()
-	first.Left, after.Left = nil, nil
-	require.Equal(m.t, first, after, "the second time has changed something")
-	return got
-}
-
-// learn checks that each key expires that has to, and has each party know its ticket and its fence.
-func (m *machine) learn(c contents) {
-	m.t.Helper()
-	for name, left := range c.Left {
-		require.True(m.t, left >= 0 != (name == "resized") || m.foreign, "%s lasts for %v", name, left)
-	}
-	for _, p := range m.parties {
-		if fence := number(c.Holders[p.token.Text()]); fence > 0 {
-			p.fence = fence
-		}
-		if owner, fence, _ := strings.Cut(c.Lock, " "); owner == p.token.Text() {
-			p.fence = number(fence)
-		}
-		for _, w := range c.Queue {
-			if w.Member == p.token.Text() {
-				p.ticket = uint64(w.Score)
-			}
-		}
-	}
-}
-
-// reachedBound reports whether a script has reached a bound before it had served the queue.
-func reachedBound(reply any) bool {
-	switch r := reply.(type) {
-	case script.Reply:
-		return r.More || r.Outcome == script.Queued && r.RetryAfter == 0
-	case script.Handoff:
-		return r.More
-	case script.HeartbeatReply:
-		return r.RetryAfter == 0
-	}
-	return false
-}
-
-// after lets time pass in which clients keep the queue's clock up to date.
-func (m *machine) after(d time.Duration) {
-	m.t.Helper()
-	if text, err := m.rdb.Get(ctx, m.keys["number"]).Result(); err == nil {
-		n := fields(text)
-		m.do(m.t, "SET", m.keys["number"], fmt.Sprint("2 ", n[1], " ", n[2]+d.Microseconds(), " ", n[3]+d.Microseconds()),
-			"KEEPTTL")
-	}
-	m.stall(d)
-}
-
-// fields are the numbers in a text, as far as they are some; there are at least five.
-func fields(text string) (n []int64) {
-	for field := range strings.FieldsSeq(text + " 0 0 0 0 0") {
-		n = append(n, int64(number(field)))
-	}
-	return n
-}
-
-// stall lets time pass in which nobody asks; a negative time steps the clock back. An expiry is a moment and does not
-// move.
-func (m *machine) stall(d time.Duration) {
-	m.t.Helper()
-	for _, key := range m.keys {
-		if left := m.rdb.PTTL(ctx, key).Val(); left >= 0 {
-			m.do(m.t, "PEXPIRE", key, (left - d).Milliseconds())
-		}
-	}
-	m.setClock(m.clock + d.Microseconds())
-}
-
-// lose loses all data.
-func (m *machine) lose() {
-	m.t.Helper()
-	require.NoError(m.t, m.rdb.Del(ctx, slices.Collect(maps.Values(m.keys))...).Err())
-}
-
-// evict loses one key.
-func (m *machine) evict(key string) {
-	m.t.Helper()
-	require.Equal(m.t, int64(1), m.do(m.t, "DEL", m.keys[key]))
-}
-
-// setNumber sets the last number.
-func (m *machine) setNumber(to uint64) {
-	m.t.Helper()
-	n := fields(m.contents().Number)
-	m.do(m.t, "SET", m.keys["number"], fmt.Sprint("2 ", to, " ", n[2], " ", n[3]), "PX", day.Milliseconds())
-}
-
-// drop drops a waiter that has not expired.
-func (m *machine) drop(p *party) {
-	m.t.Helper()
-	m.do(m.t, "ZREM", m.keys["queue"], p.token.Text())
-	m.do(m.t, "ZREM", m.keys["heartbeats"], p.token.Text())
-}
-
-// A scenario is a list of steps, in lines or separated by semicolons. After an arrow stands what a step gives. A
-// machine does them to the lock, twice each. The steps that send a verb are in the table of verbs; the others are:
-//
-//	after 5m; stall 5m   time passes, with the queue's clock or without
-//	clock -5m            the server's clock steps
-//	lose; evict number   all data are lost; one key is
-//	raise 5m; raise 7    the last number becomes one of a clock that is so far ahead; or that number
-//	set lock x           a key is somebody else's
-//	full; full no        the server has no memory left, or has
-//	  -> OOM, NOPERM, …: why it was refused
-//	once                 what follows is sent once
-//	drop a               a waiter is dropped, though it has not expired; forge a 5m: it has a ticket of then
-//	waiters 9; holders 9 so many are added, holders of one permit each; expired: they have expired
-//	keys                 -> those that exist
-//	count                -> how many hold | how many wait
-//	fence; ticket a      -> now, now+1: µs of the server's time
-//
-// In a rwmutex, a capital letter is a writer.
-type scenario struct{ name, steps string }
-
-// oneHolder are the kinds of which one party at a time holds all.
-var oneHolder = []kind{mutex, semaphore(1), writers}
-
-// scenarios runs scenarios for kinds of locks.
-func scenarios(t *testing.T, kinds []kind, all ...scenario) {
-	t.Helper()
-	for _, s := range all {
-		for _, k := range kinds {
-			t.Run(s.name+"/"+k.name, func(t *testing.T) {
-				t.Parallel()
-				newMachine(t, real(t), k).run(s.steps)
-			})
-		}
-	}
-}
-
-func (m *machine) run(steps string) {
-	m.t.Helper()
-	for line := range strings.Lines(steps) {
-		line, _, _ = strings.Cut(line, "#")
-		for text := range strings.SplitSeq(line, ";") {
-			step, want, expects := strings.Cut(text, "->")
-			if words := strings.Fields(step); len(words) > 0 {
-				m.refusal, want = "", strings.TrimSpace(want)
-				got := m.step(words[0], words[1:], want)
-				got = cmp.Or(m.refusal, got)
-				require.True(m.t, !expects || got == want, "%s: got %s", strings.TrimSpace(text), got)
-			}
-		}
-	}
-}
-
-// options are what a step says after its verb.
-type options struct {
-	who       []*party
-	p         *party // the first of them
-	number    int    // -1: none
-	duration  time.Duration
-	tombstone bool
-	seen, by  *party
-	kept      time.Duration
-	word      string
-	request
-}
-
-// options reads parties, numbers, durations and words, and words with a value.
-func (m *machine) options(words []string) options {
-	m.t.Helper()
-	o := options{number: -1}
-	for i := 0; i < len(words); i++ {
-		value := words[min(i+1, len(words)-1)]
-		number, _ := strconv.Atoi(value)
-		duration, _ := time.ParseDuration(value)
-		i++ // with the value
-		switch word := words[i-1]; word {
-		case "ttl":
-			o.ttl = duration
-		case "wait":
-			o.wait = duration
-		case "kept":
-			o.kept = duration
-		case "max":
-			o.max = number
-		case "seen":
-			o.seen = m.party(value)
-		case "by":
-			o.by = m.weighed(value)
-			if !o.by.asked && !strings.Contains(value, "*") {
-				o.by.weight = o.who[0].weight
-			}
-		case "of":
-			o.who[len(o.who)-1].permits = number
-		default:
-			i--
-			if number, err := strconv.Atoi(word); err == nil {
-				o.number = number
-			} else if duration, err := time.ParseDuration(word); err == nil {
-				o.duration = duration
-			} else if word == "try" || word == "ticket" || word == "tombstone" {
-				o.try, o.ticket, o.tombstone = o.try || word == "try", o.ticket || word == "ticket", o.tombstone ||
-					word == "tombstone"
-			} else if o.word = word; len(word) == 1 || strings.ContainsAny(word, "*/0123456789") {
-				o.who = append(o.who, m.weighed(word))
-			}
-		}
-	}
-	if len(o.who) > 0 {
-		o.p = o.who[0]
-	}
-	return o
-}
-
-// weighed returns the party of a word, which perhaps says how many permits it asks for.
-func (m *machine) weighed(word string) *party {
-	name, weight, heavy := strings.Cut(word, "*")
-	p := m.party(name)
-	if heavy {
-		p.weight, _ = strconv.Atoi(weight)
-	}
-	return p
-}
-
-// fence is that of the party that the step says, or of its own.
-func (o options) fence() uint64 { return cmp.Or(o.seen, o.p).fence }
-
-// step does a step, and returns what it gives in words. What only some scenarios look at is there if they want it.
-func (m *machine) step(word string, words []string, want string) string {
-	m.t.Helper()
-	o := m.options(words)
-	switch word {
-	case "set":
-		m.foreign = true
-		m.do(m.t, "SET", m.keys[words[0]], words[1])
-	case "full":
-		m.do(m.t, "CONFIG", "SET", "maxmemory", map[bool]int{true: 1}[o.word != "no"])
-	case "after":
-		m.after(o.duration)
-	case "stall", "clock":
-		m.stall(o.duration)
-	case "lose":
-		m.lose()
-	case "evict":
-		m.evict(o.word)
-	case "raise":
-		to := int64(o.number)
-		if to < 0 {
-			to = m.clock + o.duration.Microseconds()
-		}
-		m.setNumber(uint64(to))
-	case "once":
-		m.once = true
-	case "drop":
-		m.drop(o.p)
-	case "forge":
-		o.p.ticket = uint64(m.clock + o.duration.Microseconds())
-	case "waiters", "holders":
-		left := map[bool]time.Duration{true: -time.Second, false: time.Hour}[o.word == "expired"]
-		map[string]func(int, time.Duration){"waiters": m.addWaiters, "holders": m.addHolders}[word](o.number, left)
-	case "keys":
-		return strings.Join(slices.Sorted(maps.Keys(m.contents().Left)), " ")
-	case "count":
-		c := m.contents()
-		return fmt.Sprintf("%d | %d", len(c.Permits), len(c.Queue))
-	case "fence":
-		return m.fromNow(m.contents().last())
-	case "ticket":
-		return m.fromNow(o.p.ticket)
-	default:
-		for _, v := range verbs {
-			if step := v.steps[word]; step != nil {
-				return step(m, o, want)
-			}
-		}
-		require.FailNow(m.t, "no such step: "+word)
-	}
-	return ""
-}
-
-func (m *machine) fromNow(n uint64) string {
-	return strings.TrimSuffix(fmt.Sprintf("now%+d", int64(n)-m.clock), "+0")
-}
-
-func (m *machine) reply(r script.Reply, want string) string {
-	words := map[script.Outcome]string{
-		script.Granted: "granted", script.Queued: "queued", script.Busy: "busy", script.Full: "full",
-		script.Resized: "resized",
-	}[r.Outcome]
-	if n := r.Position + r.Permits; n > 0 {
-		words += " " + strconv.Itoa(n)
-	}
-	if strings.Contains(want, " by ") {
-		words += " by " + m.nameOf(r.Holder, 0)
-	}
-	return words + map[bool]string{true: " more"}[r.More] + retry(r.RetryAfter, want)
-}
-
-func (m *machine) became(h script.Handoff, want string) string {
-	var words []string
-	if h.Released {
-		words = append(words, "released")
-	}
-	if len(h.Grants) > 0 {
-		words = append(words, "grants")
-	}
-	for _, g := range h.Grants {
-		name := m.nameOf(g.Token.Text(), 0)
-		if strings.Contains(want, "(") {
-			name += "(" + roughly(g.Given) + ")"
-		}
-		words = append(words, name)
-	}
-	if h.More {
-		words = append(words, "more")
-	}
-	return cmp.Or(strings.Join(words, " "), "nothing")
-}
-
-func retry(d time.Duration, want string) string {
-	if !strings.Contains(want, "retry ") {
-		return ""
-	}
-	return " retry " + map[bool]string{true: "never", false: roughly(d)}[d < 0]
-}
-
-// roughly gives minutes, and less than one of them exactly.
-func roughly(d time.Duration) string {
-	if d < time.Minute/2 {
-		return d.String()
-	}
-	return fmt.Sprintf("%.0fm", d.Minutes())
-}
-
-// nameOf is the party with a token, and its weight if that is not what it asks for when it does not say.
-func (m *machine) nameOf(text string, weight int) string {
-	for _, p := range m.parties {
-		if p.token.Text() == text && (weight == 0 || weight == m.usual(p.name)) {
-			return p.name
-		} else if p.token.Text() == text {
-			return p.name + "*" + strconv.Itoa(weight)
-		}
-	}
-	return cmp.Or(map[string]string{"": "nobody"}[text], text)
-}
+var timed = sync.OnceValue(func() map[string]*redis.Script { return instrument("local call = real", "return script()") })

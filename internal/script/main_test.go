@@ -65,9 +65,7 @@ func (refusal) RedisError()     {}
 
 // three are the tokens of three requests.
 func three(l script.Lock) []token.Token {
-	permits := map[bool]int{false: 5}[l.Mutex()]
-	return []token.Token{numbered("c", ttl, 1, permits, 1), numbered("c", ttl, 1, permits, 2),
-		numbered("c", ttl, 1, permits, 3)}
+	return map[bool]kind{true: mutex, false: semaphore(5)}[l.Mutex()].waiters(3)
 }
 
 // send calls the method of a verb.

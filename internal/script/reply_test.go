@@ -81,7 +81,7 @@ func TestReply_OfAnotherFormIsAnError(t *testing.T) {
 	}
 	for _, bad := range []any{"", "q", "qqq", "qx", nil, one} {
 		_, err := script.Mutex(&fake{answer: list{large, one, bad}}, "ns", "name").Heartbeat(ctx, waiterTTL,
-			mutex.requesters(2).waiters)
+			mutex.waiters(2))
 		assert.ErrorIs(t, err, script.ErrReply, "%v", bad)
 	}
 }
@@ -173,7 +173,7 @@ func TestReply_AmbiguousWithoutAReply(t *testing.T) {
 		{[]any{"granted", int64(1), "empty"}, false}, {[]any{int64(1), "empty"}, false},
 	} {
 		for _, v := range verbs {
-			result, err := v.call(script.Semaphore(&fake{answer: c.answer}, "ns", "name"), mutex.requesters(3).waiters)
+			result, err := v.call(script.Semaphore(&fake{answer: c.answer}, "ns", "name"), mutex.waiters(3))
 			if errors.Is(err, script.ErrReply) != (c.answer == nil || c.answer == "OK") {
 				continue // a good reply, but to another verb
 			}
@@ -283,7 +283,7 @@ func FuzzReply(f *testing.F) {
 		f.Add(text, uint8(0))
 	}
 	f.Fuzz(func(t *testing.T, text string, n uint8) {
-		tokens := mutex.requesters(3 + int(n%4)).waiters
+		tokens := mutex.waiters(3 + int(n%4))
 		reply := fromJSON(text)
 		for _, l := range []script.Lock{script.Mutex(&fake{answer: reply}, "ns", "name"),
 			script.Semaphore(&fake{answer: reply}, "ns", "name")} {

@@ -46,8 +46,8 @@ var (
 	}
 	permits = kind{
 		keys: []key{
-			{"number", "string"}, {"permits", "zset"}, {"holders", "hash"}, {"queue", "zset"}, {"resized", "string"},
-			{"heartbeats", "zset"}, {"tombstones", "zset"},
+			{"number", "string"}, {"permits", "zset"}, {"holders", "hash"}, {"queue", "zset"},
+			{"heartbeats", "zset"}, {"resized", "string"}, {"tombstones", "zset"},
 		},
 		early: "permits/early_",
 		store: []string{"permits/keep", "fifo/line", "permits/store"},
@@ -56,8 +56,8 @@ var (
 	}
 	keyed = kind{
 		keys: []key{
-			{"number", "string"}, {"permits", "zset"}, {"holders", "hash"}, {"queue", "zset"}, {"resized", "string"},
-			{"heartbeats", "zset"}, {"lines", "zset"}, {"turns", "zset"}, {"tombstones", "zset"},
+			{"number", "string"}, {"permits", "zset"}, {"holders", "hash"}, {"queue", "zset"},
+			{"heartbeats", "zset"}, {"lines", "zset"}, {"turns", "zset"}, {"resized", "string"}, {"tombstones", "zset"},
 		},
 		early: "keyed/early_",
 		store: []string{"permits/keep", "keyed/line", "permits/store"},
@@ -89,7 +89,8 @@ func init() {
 // cluster moves keys declares only those that exist.
 const (
 	allKeys       = iota
-	lockAndQueue  // all but the tombstones
+	lockAndQueue  // those that exist while somebody holds and somebody waits
+	andSize       // these, and the number of permits that a resize has set
 	keysOfHolders // those of the store
 )
 
@@ -98,6 +99,8 @@ func (k kind) span(which int) (from, to int) {
 	queue := slices.IndexFunc(k.keys, func(key key) bool { return key.name == "queue" })
 	switch which {
 	case lockAndQueue:
+		return 0, slices.IndexFunc(k.keys, func(key key) bool { return key.name == "resized" || key.name == "tombstones" })
+	case andSize:
 		return 0, len(k.keys) - 1
 	case keysOfHolders:
 		return 1, queue
@@ -128,7 +131,7 @@ type verb struct {
 //     (reply.go) gives some of them a type
 //  3. what it may do, and what its reply says: internal/tools/rules. The requests of each token in lab/states/world.go
 //  4. a row in the table of verbs in verbs_test.go. Scenarios only of what short histories do not reach, such as
-//     bounds, in queue_test.go, in the words that machine_test.go explains
+//     bounds, in testdata/scenarios, in the words that machine_test.go explains
 //  5. a mutant of each rule that is the first for a promise about safety (lab/mutants/mutants.txt)
 //  6. if waiters or leases send it, Requests in internal/wait/waiters.go, or Redis in internal/hold/holding.go, and the
 //     fakes there. If users get it, a method in fairlock/lock.go, and methods of the kinds that have it (mutex.go,
@@ -146,8 +149,8 @@ var verbs = map[string]verb{
 	"renew":         {file: "renew", keys: keysOfHolders, urgent: true},
 	"resume":        {file: "resume", keys: allKeys, repeatable: true},
 	"heartbeat":     {file: "heartbeat", keys: lockAndQueue, urgent: true},
-	"inspect":       {file: "inspect", keys: lockAndQueue, repeatable: true},
-	"resize":        {file: "permits/resize", keys: lockAndQueue, ofPermits: true},
+	"inspect":       {file: "inspect", keys: andSize, repeatable: true},
+	"resize":        {file: "permits/resize", keys: andSize, ofPermits: true},
 }
 
 // build builds the script of a verb. An early part acquires and releases an idle lock, before all other functions are

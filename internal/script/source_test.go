@@ -94,7 +94,7 @@ func TestVerbs_HeaderNamesTheArguments(t *testing.T) {
 // Durations are milliseconds, rounded up.
 func TestVerbs_MethodsSendTheArguments(t *testing.T) {
 	all := sources(t)
-	for _, k := range []kind{mutex, semaphore(15), keyed} {
+	for _, k := range []kind{mutex, semaphore(15), keyed(15)} {
 		f := &fake{answer: errors.New("enough")}
 		lock := k.lock(f, "ns")
 		for _, v := range verbsOf(lock) {

@@ -31,8 +31,8 @@ type queue struct {
 	leaving []leaving                 // guarded by mu: to be sent
 	sends   bool                      // guarded by mu: a task sends leaving
 
-	failing error     // guarded by mu: of the latest request for queued waiters; nil if it had a reply
-	since   time.Time // guarded by mu: when the first request was sent that has failed since the latest reply
+	served  time.Time // guarded by mu: when the latest reply to an acquire or a heartbeat came; zero: none has
+	failing error     // guarded by mu: of the latest of these requests that has failed since
 }
 
 // leaving is a waiter that leaves.
@@ -67,7 +67,6 @@ func (q *queue) add(w *localWaiter, ticket script.Ticket, sent time.Time, subscr
 	defer q.mu.Unlock()
 	q.queued[w] = struct{}{}
 	w.ticket, w.foundAt, w.subscription = ticket, sent, subscription
-	q.failing = nil
 	q.minTTL = min(q.minTTL, w.ttl)
 	if q.timer == nil || q.next.Sub(q.all.env.Clock.Now()) > q.intervalLocked() {
 		q.setTimerLocked()
@@ -172,7 +171,7 @@ func (q *queue) heartbeatOf(ctx context.Context, t task.Task, waiters []*localWa
 	sent, subscription := q.all.env.Clock.Now(), q.all.subscriber.up()
 	reply, err := q.lock.Heartbeat(ctx, q.all.env.WaiterTTL, tokens)
 	if err != nil {
-		q.heartbeatFailed(ctx, waiters, sent, err)
+		q.heartbeatFailed(ctx, waiters, err)
 		return err
 	}
 	q.postFound(waiters, reply, sent, subscription)
@@ -187,14 +186,14 @@ func (q *queue) heartbeatOf(ctx context.Context, t task.Task, waiters []*localWa
 	return nil
 }
 
-func (q *queue) heartbeatFailed(ctx context.Context, waiters []*localWaiter, sent time.Time, err error) {
+func (q *queue) heartbeatFailed(ctx context.Context, waiters []*localWaiter, err error) {
 	log := q.all.env.Log.With("lock", q.lock.Name, "waiters", len(waiters))
 	switch {
 	case q.all.env.Tasks.Life().Err() != nil:
 	case call.OriginOf(err) == call.Refused:
-		q.failed(sent, err)
+		q.failed(err)
 	case call.Passes(err):
-		q.failed(sent, err)
+		q.failed(err)
 		log.Debug("heartbeat failed; the next one follows", "err", call.OrEnded(ctx, err))
 	default: // the waiters' own requests fail in the same way and return the error
 		log.Warn("a heartbeat failed; the next one follows", "err", err)
@@ -204,25 +203,32 @@ func (q *queue) heartbeatFailed(ctx context.Context, waiters []*localWaiter, sen
 	}
 }
 
-// failed records that a request for queued waiters has failed or was refused.
-func (q *queue) failed(sent time.Time, err error) {
+// failed records that a request of a waiter, or a heartbeat, has failed or was refused.
+func (q *queue) failed(err error) {
 	if call.OriginOf(err) == call.Refused {
 		q.all.env.Calls.Refused(q.lock.Name, err)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.failing == nil {
-		q.since = sent
-	}
 	q.failing = err
 }
 
-// failure returns since when requests for queued waiters have failed, and the latest error. It is nil if the latest had
-// a reply.
-func (q *queue) failure() (since time.Time, err error) {
+// replied records that Redis has replied to a request of a waiter, or to a heartbeat.
+func (q *queue) replied() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.since, q.failing
+	q.served, q.failing = q.all.env.Clock.Now(), nil
+}
+
+// unserved returns the later of began and the time of the latest reply to a waiter or a heartbeat. failure is the
+// latest failure since that reply, or nil.
+func (q *queue) unserved(began time.Time) (since time.Time, failure error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.served.After(began) {
+		began = q.served
+	}
+	return began, q.failing
 }
 
 // found is the event for a waiter that a heartbeat has found in a state.
@@ -234,8 +240,8 @@ var found = map[script.WaiterState]eventKind{
 func (q *queue) postFound(waiters []*localWaiter, reply script.HeartbeatReply, sent time.Time, subscription uint64) {
 	up := q.all.subscriber.up()
 	events := make([]event, len(waiters))
+	q.replied()
 	q.mu.Lock()
-	q.failing = nil
 	for i, w := range waiters {
 		e := event{kind: found[reply.States[i]], sent: sent, last: reply.Last}
 		switch {

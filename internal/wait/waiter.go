@@ -22,6 +22,10 @@ type Request struct {
 	MaxWaiters int           // 0: any number
 	MaxLine    int           // waiters of its key; 0: any number
 	Try        bool          // do not queue
+
+	Began      time.Time
+	MaxOutage  time.Duration // it leaves when Redis has not served the lock's waiters for that long; 0: never
+	MaxSilence time.Duration // in place of a MaxOutage of 0, while no server has ever answered the client
 }
 
 // Step is an event in the life of a waiter.
@@ -32,9 +36,9 @@ type Step struct {
 	Grant script.Grant // of Granted
 
 	// Of Left:
-	Err     error     // why; nil if Reply is the reason: Busy, Full or Resized
-	Failure error     // if ctx has ended: why the latest request for it failed; nil if it had a reply
-	Failing time.Time // when the first request was sent that has failed since the latest reply
+	Err      error     // why; nil if Reply is the reason: Busy, Full or Resized
+	Failure  error     // if ctx has ended, or MaxOutage is over: why the latest request failed; nil if it had a reply
+	Unserved time.Time // since when Redis has not replied to this waiter or to a heartbeat for the lock
 }
 
 // Kind is the kind of a Step.
@@ -58,7 +62,7 @@ const (
 //	  │     │ │     a grant that cannot be trusted        │    │
 //	  │     │ └── of no use ───┐                          │    │
 //	  │     └──── granted ──▶ Granted ◀─── notified ──────┘    │
-//	  └────────── error ────▶  Left   ◀─── ctx ends ───────────┘
+//	  └────────── error ────▶  Left   ◀─── ctx or MaxOutage ───┘
 //
 // Only the goroutine that calls its methods changes it. Other goroutines post events to its localWaiter. The subscriber
 // and releases of this client post grants, the queue posts results of heartbeats, and timers post that it is time to
@@ -69,23 +73,16 @@ type Waiter struct {
 	task    task.Task // of the operation
 	request Request
 
-	waits     bool // for events; else it sends acquire
-	step      Step // the next one, with the latest reply; Kind is 0 while there is none
-	tried     tried
+	waits     bool      // for events; else it sends acquire
+	step      Step      // the next one, with the latest reply; Kind is 0 while there is none
+	sent      time.Time // when its latest acquire was sent
+	pause     call.Backoff
 	found     queuedSince // by the latest request that found it queued; zero if a later heartbeat did not
 	known     bool        // Redis may have queued it or granted it the lock
 	ambiguous bool        // an acquire may still reach Redis
 	abandoned *dispatch.AbandonedError
 	timer     clock.Timer // posts an event; may be nil
 	timerAt   time.Time
-}
-
-// tried has the outcomes of a waiter's acquires.
-type tried struct {
-	sent    time.Time // when the latest was sent
-	failure error     // of the latest; nil if it had a reply
-	failing time.Time // when the first was sent that has failed since the latest reply
-	pause   call.Backoff
 }
 
 // queuedSince is a reply that found a waiter queued. A grant with a fence above last was made after it, and so after
@@ -104,20 +101,43 @@ const notificationDelay = 10 * time.Millisecond
 func (w *Waiter) Next(ctx context.Context) Step {
 	w.step = Step{Reply: w.step.Reply}
 	for w.step.Kind == 0 {
-		if w.waits {
-			w.wait(ctx)
-		} else {
-			w.acquire(ctx)
-		}
+		w.proceed(ctx)
 	}
 	return w.step
+}
+
+// proceed handles one reply, or the events that come first, within MaxOutage.
+func (w *Waiter) proceed(ctx context.Context) {
+	if left, limited := w.outageLeft(); limited {
+		var cancel func()
+		ctx, cancel = w.all.env.Calls.WithTimeoutCause(ctx, left, errs.Unreachable)
+		defer cancel()
+	}
+	if w.waits {
+		w.wait(ctx)
+	} else {
+		w.acquire(ctx)
+	}
+}
+
+// outageLeft returns for how long Redis may still not serve the lock's waiters; false: for as long as ctx lasts.
+func (w *Waiter) outageLeft() (left time.Duration, limited bool) {
+	most := w.request.MaxOutage
+	if most == 0 && !w.all.env.Calls.Answered() {
+		most = w.request.MaxSilence
+	}
+	if most == 0 {
+		return 0, false
+	}
+	since, _ := w.queue.unserved(w.request.Began)
+	return most - w.all.env.Clock.Now().Sub(since), true
 }
 
 // acquire sends acquire, and handles the reply.
 func (w *Waiter) acquire(ctx context.Context) {
 	w.stopTimer()
 	subscription := w.all.subscriber.up()
-	w.tried.sent = w.all.env.Clock.Now()
+	w.sent = w.all.env.Clock.Now()
 	reply, err := w.queue.lock.Acquire(ctx, script.Request{
 		Token: w.token, WaiterTTL: w.all.env.WaiterTTL, MaxWaiters: w.request.MaxWaiters, MaxLine: w.request.MaxLine,
 		Ticket: w.ticket,
@@ -129,13 +149,14 @@ func (w *Waiter) acquire(ctx context.Context) {
 		w.failed(ctx, err)
 		return
 	}
-	w.tried, w.step.Reply = tried{sent: w.tried.sent}, reply
+	w.queue.replied()
+	w.pause, w.step.Reply = call.Backoff{}, reply
 	switch reply.Outcome {
 	case script.Granted:
 		if reply.More {
 			w.all.env.serve(w.task, w.queue.lock)
 		}
-		w.granted(script.Grant{Fence: reply.Fence, Sent: w.tried.sent, Given: w.token.TTL()})
+		w.granted(script.Grant{Fence: reply.Fence, Sent: w.sent, Given: w.token.TTL()})
 	case script.Queued:
 		w.queued(reply, subscription)
 	case script.Busy:
@@ -156,25 +177,18 @@ func (w *Waiter) failed(ctx context.Context, err error) {
 		w.left(err)
 		return
 	}
-	if isRefused {
-		w.queue.failed(w.tried.sent, err)
-	} else {
-		if w.tried.failure == nil {
-			w.tried.failing = w.tried.sent
-		}
-		w.tried.failure = call.Latest(ctx, w.tried.failure, err)
-	}
 	if ctx.Err() != nil {
-		w.ended(ctx)
+		w.ended(ctx, err)
 		return
 	}
+	w.queue.failed(err)
 	w.all.env.Log.DebugContext(ctx, "waiter will send acquire again", "lock", w.queue.lock.Name, "token", w.token, "err",
 		err)
 	w.waits = true
 	if isRefused { // the next heartbeat wakes it, so that a thousand waiters send one request a second
 		return
 	}
-	w.postAfter(w.tried.pause.Next(call.Jitter(w.token.Text())), event{kind: acquireNow})
+	w.postAfter(w.pause.Next(call.Jitter(w.token.Text())), event{kind: acquireNow})
 }
 
 // queued handles the reply that the waiter is queued. subscription is the one that was up when the request was sent.
@@ -183,11 +197,11 @@ func (w *Waiter) queued(reply script.Reply, subscription uint64) {
 		w.step.Kind = Queued
 	}
 	w.known = true
-	w.foundQueued(w.tried.sent, reply.Last)
+	w.foundQueued(w.sent, reply.Last)
 	if reply.RetryAfter >= 0 {
 		w.postAfter(reply.RetryAfter, event{kind: acquireNow})
 	}
-	w.queue.add(w.localWaiter, reply.Ticket, w.tried.sent, subscription)
+	w.queue.add(w.localWaiter, reply.Ticket, w.sent, subscription)
 	// A notification may have come before the subscription was up.
 	w.waits = w.all.subscriber.start(w.task) <= subscription
 }
@@ -203,7 +217,7 @@ func (w *Waiter) wait(ctx context.Context) {
 	select {
 	case <-w.signal:
 	case <-ctx.Done():
-		w.ended(ctx)
+		w.ended(ctx, nil)
 		return
 	}
 	events := w.take()
@@ -236,11 +250,11 @@ func (w *Waiter) handle(e event, isNotified bool) {
 	case stillQueued:
 		w.foundQueued(e.sent, e.last)
 	case notQueued:
-		if e.sent.After(w.tried.sent) { // its latest acquire has not queued it again
+		if e.sent.After(w.sent) { // its latest acquire has not queued it again
 			w.found, w.waits = queuedSince{}, false
 		}
 	case holding:
-		if e.sent.After(w.tried.sent) {
+		if e.sent.After(w.sent) {
 			w.postAfter(notificationDelay, event{kind: notNotified, lost: e.lost})
 		}
 	case notNotified:
@@ -275,17 +289,27 @@ func (w *Waiter) granted(g script.Grant) {
 // left ends the acquisition because of err or the reply.
 func (w *Waiter) left(err error) { w.step.Kind, w.step.Err = Left, err }
 
-// ended ends the acquisition because ctx has ended.
-func (w *Waiter) ended(ctx context.Context) {
-	w.left(errs.Ended(ctx))
-	since, failure := w.queue.failure()
-	if own := w.tried; own.failure != nil && call.OriginOf(failure) != call.Refused {
-		if failure == nil || own.failing.Before(since) {
-			since = own.failing
-		}
-		failure = own.failure
+// ended ends the acquisition because ctx has ended, or because MaxOutage is over, unless Redis has served another
+// waiter meanwhile. own is the error of an acquire that ctx has ended, or nil.
+func (w *Waiter) ended(ctx context.Context, own error) {
+	err := errs.Ended(ctx)
+	since, failure := w.queue.unserved(w.request.Began)
+	if own != nil {
+		failure = call.Latest(ctx, failure, own)
 	}
-	w.step.Failing, w.step.Failure = since, failure
+	if err == errs.Unreachable { //nolint:errorlint // the ctx of proceed has that value; one of a caller may wrap it
+		if left, limited := w.outageLeft(); !limited || left > 0 {
+			return
+		}
+		if failure == nil {
+			failure = call.WithOrigin(call.ErrNoReply)
+		}
+		if call.OriginOf(failure) == call.Refused { // it was reached
+			err, failure = failure, nil
+		}
+	}
+	w.left(err)
+	w.step.Failure, w.step.Unserved = failure, since
 }
 
 // Leave removes, in the background, a waiter that has Left, or that was Granted the lock without a lease. It does

@@ -16,6 +16,7 @@ waiter_ttl, max_waiters, ticket, max_line = tonumber(waiter_ttl), tonumber(max_w
 local ttl, life = ttl_of(token), waiter_ttl + KEPT
 
 read_number(ticket)
+read_resized()
 -- The request was sent before its token left, and arrives after.
 if has_tombstone(token) then return 'busy blocked -1 lock' end
 

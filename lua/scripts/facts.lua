@@ -30,7 +30,7 @@ local function text_of(n) return n == now and now_text or string.format('%.0f', 
 -- last number is not below the time, or looks strange: number.lua knows all cases.
 local function idle_fence(ms)
   read_time()
-  local last = string.match(call('GET', number) or '2 0 ', '^2 (%d+) ')
+  local last = string.match(call('GET', number) or '2 0 0 0', '^2 (%d+) %d+ %d+$')
   if not last or tonumber(last) >= now then return nil end
   call('SET', number, '2 ' .. now_text .. ' 0 0', 'PX', ms + fence_ttl)
   return now_text

@@ -10,7 +10,7 @@
 local most_holders, most_waiters = ARGV[2], ARGV[3]
 most_holders, most_waiters = tonumber(most_holders), tonumber(most_waiters)
 read_number(0)
-local at = tonumber(string.match(call('GET', number) or '', '(%d+)$') or now)
+local at = tonumber(string.match(call('GET', number) or '', '^2 %d+ %d+ (%d+)') or now)
 local silent = math.max(now - at - 1000000, 0) -- if nobody has asked for long, no heartbeat has come either
 
 local waiters, found = {}, most_waiters > 0 and call('ZRANGE', queue, 0, most_waiters - 1, 'WITHSCORES') or {}

@@ -1,7 +1,8 @@
 -- The lock's one series of numbers, tickets and fences, and the queue's clock.
 --
 -- number  string  "<layout> <last> <clock> <at>": the layout of all keys; the last number that was given or brought; the
---                 queue's clock, and the server's time when that was set, in µs
+--                 queue's clock, and the server's time when that was set, in µs. After a resize " <permits>"
+--                 follows: while a slot moves, a release cannot declare the key resized, which is nearly never there
 --
 -- The next number is the time in µs, or the last number + 1 if that is higher. So numbers rise if the clock stands
 -- still or steps back, and after a loss of data. The queue's clock advances with the server's, by at most a second at
@@ -19,12 +20,13 @@ local function read_number(ticket)
   local stored = call('GET', number)
   missing = not stored
   if stored then
-    local recorded, was, at = string.match(stored, '^2 (%d+) (%d+) (%d+)$')
+    local recorded, was, at, size = string.match(stored, '^2 (%d+) (%d+) (%d+) ?(%d*)$')
     if not recorded or tonumber(recorded) > 9006099743113216 then -- 2^53 - 2^40
       local layout = string.match(stored, '^(%d+) ')
       error(layout and layout ~= '2' and 'the number has layout ' .. layout or 'the number is damaged')
     end
     last, clock = tonumber(recorded), was + math.min(math.max(now - at, 0), 1000000)
+    resized_to = tonumber(size)
   else
     local tail = call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
     last, clock = math.max(tonumber(tail or 0), highest_fence()), 0
@@ -47,5 +49,6 @@ local function write_number(ms)
   last = math.max(last, now)
   ms = math.max(ms + fence_ttl, (queue_ms or call('PTTL', queue)) + fence_ttl, math.ceil((last - now) / 1000),
     call('PTTL', number))
-  call('SET', number, '2 ' .. text_of(last) .. ' ' .. text_of(clock) .. ' ' .. now_text, 'PX', ms)
+  local size = resized_to and ' ' .. text_of(resized_to) or ''
+  call('SET', number, '2 ' .. text_of(last) .. ' ' .. text_of(clock) .. ' ' .. now_text .. size, 'PX', ms)
 end

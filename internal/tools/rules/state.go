@@ -100,12 +100,13 @@ func Read(now int64, keys map[string]Key) *State {
 		case "number":
 			n := Numbers(key.Text)
 			s.Last, s.Clock, s.ClockAt = uint64(n[1]), n[2], n[3]
+			s.Resized = cmp.Or(s.Resized, int(n[4]))
 		case "lock":
 			token, fence, _ := strings.Cut(key.Text, " ")
 			s.highest = uint64(Numbers(fence)[0])
 			s.Holders = []Holder{{token, s.highest, key.Until}}
 		case "resized":
-			s.Resized = int(Numbers(key.Text)[0])
+			s.Resized = cmp.Or(int(Numbers(key.Text)[0]), s.Resized)
 		case "queue":
 			for _, m := range key.Members {
 				s.Waiters = append(s.Waiters, Waiter{m.Name, uint64(m.Number)})

@@ -9,7 +9,8 @@
 --   weight_of(token)     how many permits it asks for
 --   full()               whether no token fits, whatever it asks for
 --   fits(token, less)    whether so much is free as the token asks for, or would be after less permits had ended; less: optional
---   resized_to           the number of permits that a resize has set, after count(); nil: none has
+--   resized_to           the number of permits that a resize has set, as the number or read_resized() says; nil: none has
+--   read_resized()       reads it from its key, for those who declare that
 --   too_large(token)     whether it asks for more permits than that
 --   fence_of(token)      the text of the fence of the token's lease; nil if it holds no lease
 --   holder()             the token of a holder, of permits the one whose lease ends last; '' if there is none
@@ -72,4 +73,4 @@ local function usage(limit)
 end
 
 local function nothing() end
-local count, clear, too_large, resized_to = nothing, nothing, nothing, nil
+local count, clear, too_large, read_resized, resized_to = nothing, nothing, nothing, nothing, nil

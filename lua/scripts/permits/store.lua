@@ -51,10 +51,9 @@ local function fence_of(token)
   if ends then stale = token end
 end
 
-local function read_resized() resized_to = tonumber(call('GET', resized) or nil) end
+local function read_resized() resized_to = tonumber(call('GET', resized) or nil) or resized_to end
 
 local function count()
-  read_resized()
   local whole, record = has_all()
   if not whole then
     call('UNLINK', permits, holders)

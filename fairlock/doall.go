@@ -1,0 +1,76 @@
+package fairlock
+
+import (
+	"context"
+	"slices"
+)
+
+// maxNames is how many mutexes one DoAll may lock.
+const maxNames = 100
+
+// DoAll runs f while it holds the mutexes of all these names, 1 to 100, of which equal ones count once. It locks them
+// in the order of their bytes, so that two calls cannot deadlock, and releases them in reverse. That order will not
+// change. A DoAll inside a Do or DoAll of other names can deadlock until ctx ends: name all in one call.
+//
+// The ctx of f ends when ctx does, or the lease of one of the mutexes. Mutex.LeaseFromContext returns the lease of each,
+// for its fence. The package's LeaseFromContext returns that of the last name.
+//
+// While it waits for a mutex it holds those before. If many calls need the same pair, one mutex for the pair is faster.
+// The options count for each mutex, but WithMaxWait bounds the whole wait. A call that holds a mutex goes on waiting
+// during Shutdown, so use WithMaxWait.
+//
+// The first *Error in the error names the mutex that was not locked, or was lost. Errors are joined as by Mutex.Do. No
+// name, more than 100 names, an invalid name or option, and a ctx that carries a lease of one of the mutexes
+// (ErrReentrant) are errors before anything is sent.
+func (c *Client) DoAll(
+	ctx context.Context, names []string, f func(ctx context.Context) error, options ...Option,
+) error {
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	own := make([]HoldOption, len(options))
+	for i, o := range options {
+		own[i] = o
+	}
+	if err := require(len(names) >= 1 && len(names) <= maxNames, "names", "%d different ones, must be from 1 to %d",
+		len(names), maxNames); err != nil {
+		return &Error{Op: "doall", Err: err}
+	}
+	for _, name := range names {
+		l := c.Mutex(name, own...).lock
+		err := l.check(ctx, nil)
+		if err == nil && l.heldBy(ctx, 1) != nil {
+			err = ErrReentrant
+		}
+		if err != nil {
+			return l.wrap("doall", err)
+		}
+	}
+	began := c.cfg.Clock.Now()
+	var lock func(ctx context.Context, names []string) error
+	lock = func(ctx context.Context, names []string) error {
+		if len(names) == 0 {
+			return f(ctx)
+		}
+		m := c.Mutex(names[0], own...)
+		if wait := m.lock.settings.maxWait; wait > 0 { // 0 would mean none
+			left := max(wait-c.cfg.Clock.Now().Sub(began), 1)
+			m = c.Mutex(names[0], append(slices.Clip(own), WithMaxWait(left))...)
+		}
+		return m.Do(ctx, func(ctx context.Context) error { return lock(ctx, names[1:]) })
+	}
+	return lock(ctx, names)
+}
+
+// DoValue runs f by do, which is the Do of a lock or a function with its signature, and returns f's value, also if the
+// error is not nil:
+//
+//	balance, err := fairlock.DoValue(ctx, mutex.Do, read)
+func DoValue[T any](
+	ctx context.Context, do func(context.Context, func(context.Context) error) error,
+	f func(ctx context.Context) (T, error),
+) (v T, err error) {
+	err = do(ctx, func(ctx context.Context) (err error) {
+		v, err = f(ctx)
+		return err
+	})
+	return v, err
+}
