@@ -293,7 +293,7 @@ func TestCluster_SubscribersNodeDies(t *testing.T) {
 			return script.NotificationChannel(bounds.DefaultNamespace, fmt.Sprint(i, "-", name))
 		})
 		mutexes = append(mutexes, newClient(t, cluster.Client(), fairlock.Config{
-			Name:  fmt.Sprint(i, "-", client),
+			Name: fmt.Sprint(i, "-", client),
 			Trace: &fairlock.Trace{Subscription: func(err error) {
 				if err == nil {
 					ups[i].Add(1)

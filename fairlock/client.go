@@ -140,7 +140,8 @@ func (c *Client) Shutdown(ctx context.Context) error {
 func newLock[O KeyOption](c *Client, kind Kind, name string, permits int, options []O) *lock {
 	redis, _ := script.Of(c.calls, string(kind), c.cfg.Namespace, name)
 	l := &lock{client: c, kind: kind, name: name, permits: permits, redis: redis.WithFenceTTL(c.cfg.FenceTTL)}
-	s, invalid := with(l, settings{ttl: c.cfg.TTL, maxWaiters: c.cfg.MaxWaiters, maxOutage: c.cfg.MaxOutage, share: 1}, options)
+	defaults := settings{ttl: c.cfg.TTL, maxWaiters: c.cfg.MaxWaiters, maxOutage: c.cfg.MaxOutage, share: 1}
+	s, invalid := with(l, defaults, options)
 	if kind == KindSemaphore || kind == KindKeyedSemaphore {
 		invalid = errors.Join(require(permits >= 1 && permits <= bounds.MaxPermits, "permits", "%d, must be from 1 to %d",
 			permits, bounds.MaxPermits), invalid)

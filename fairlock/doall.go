@@ -12,8 +12,8 @@ const maxNames = 100
 // in the order of their bytes, so that two calls cannot deadlock, and releases them in reverse. That order will not
 // change. A DoAll inside a Do or DoAll of other names can deadlock until ctx ends: name all in one call.
 //
-// The ctx of f ends when ctx does, or the lease of one of the mutexes. Mutex.LeaseFromContext returns the lease of each,
-// for its fence. The package's LeaseFromContext returns that of the last name.
+// The ctx of f ends when ctx does, or the lease of one of the mutexes. Mutex.LeaseFromContext returns the lease of
+// each, for its fence. The package's LeaseFromContext returns that of the last name.
 //
 // While it waits for a mutex it holds those before. If many calls need the same pair, one mutex for the pair is faster.
 // The options count for each mutex, but WithMaxWait bounds the whole wait. A call that holds a mutex goes on waiting

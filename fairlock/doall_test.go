@@ -62,7 +62,8 @@ func TestDoAll_TwoOrders(t *testing.T) {
 	})
 }
 
-// f has the lease of each mutex. A call without names, or with bad ones, or under a lease of one of them, sends nothing.
+// f has the lease of each mutex. A call without names, or with bad ones, or under a lease of one of them, sends
+// nothing.
 //
 //fairlock:fault Bad input
 func TestDoAll_Input(t *testing.T) {
@@ -123,7 +124,7 @@ func TestDoAll_MaxWait(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		const slow = maxWait / 4
 		client := s.Client(fairlock.Config{Trace: &fairlock.Trace{Granted: func(i fairlock.GrantedInfo) {
-			if i.ID.Name == "a" {
+			if i.Name == "a" {
 				time.Sleep(slow)
 			}
 		}}})

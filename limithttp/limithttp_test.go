@@ -92,11 +92,12 @@ func serve(t *testing.T, next http.HandlerFunc, cfg limithttp.Config) *site {
 		defer close(over)
 		_ = server.Serve(listener)
 	}()
-	transport := &http.Transport{MaxIdleConnsPerHost: -1, DialContext: func(context.Context, string, string) (net.Conn, error) {
+	transport := &http.Transport{MaxIdleConnsPerHost: -1}
+	transport.DialContext = func(context.Context, string, string) (net.Conn, error) {
 		ours, theirs := net.Pipe()
 		listener.conns <- theirs
 		return ours, nil
-	}}
+	}
 	s.Client = &http.Client{Transport: transport}
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
@@ -241,8 +242,8 @@ func TestHandler_Statuses(t *testing.T) {
 // silent is a Redis that must receive no request.
 type silent struct{ fairlock.Redis }
 
-// A missing handler or Limit is a panic. An error of Limit, and a key that is empty or too long, is a 400, and nothing is
-// sent. Without a limit, a request is served.
+// A missing handler or Limit is a panic. An error of Limit, and a key that is empty or too long, is a 400, and nothing
+// is sent. Without a limit, a request is served.
 //
 //fairlock:fault Bad input
 func TestHandler_BadInput(t *testing.T) {
@@ -277,8 +278,8 @@ func TestHandler_BadInput(t *testing.T) {
 	}
 }
 
-// Requests are served in order, as many at once as there are permits, each under its lease. With Try, one that would wait
-// is refused, and is told when it need not.
+// Requests are served in order, as many at once as there are permits, each under its lease. With Try, one that would
+// wait is refused, and is told when it need not.
 //
 //fairlock:promise An HTTP handler with a limit (package limithttp): requests are served in order under their leases; after a client has gone away, a panic, a lost lease, an outage or Shutdown nothing stays held or queued
 func TestHandler_Limits(t *testing.T) {
@@ -363,7 +364,7 @@ func TestHandler_Body(t *testing.T) {
 				for _, body := range []io.Reader{strings.NewReader(want), struct{ io.Reader }{strings.NewReader(want)}} {
 					a := site.post(t.Context(), body)
 					a.answered(t, http.StatusOK)
-					require.True(t, want == a.body, n)
+					require.Equal(t, want, a.body)
 				}
 			}
 		}
