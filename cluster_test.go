@@ -30,17 +30,18 @@ func TestCluster_MasterStaysDead(t *testing.T) {
 	assert.Less(t, time.Since(elected), time.Second+pause+slack)
 }
 
-// A master hangs, and its replica is elected: no call fails, and the holder holds on. After the election, these can follow
-// each other: up to 1.5 s until the slots are read again; one ReadTimeout, if go-redis asks the hanging master for them,
-// because it reads them once at a time; the time until a request has another attempt at the new master; 1 s until the
-// next heartbeat of the waiter, if its subscription was on the old one. An attempt is at most 4 s away, because requests
-// that hang are sent again, or two ReadTimeouts, because go-redis calls a node twice. Measured from the election, beside a
-// load of 8: 0.5 to 2.5 s with a ReadTimeout of 1 s, 1.7 to 8 s with 5 s, and 9.6 s once.
+// A master hangs, and its replica is elected: no call fails, and the holder holds on. After the election, these can
+// follow each other: up to 1.5 s until the slots are read again; one ReadTimeout, if go-redis asks the hanging master
+// for them, because it reads them once at a time; the time until a request has another attempt at the new master; 1 s
+// until the next heartbeat of the waiter, if its subscription was on the old one. An attempt is at most 4 s away,
+// because requests that hang are sent again, or two ReadTimeouts, because go-redis calls a node twice. Measured from
+// the election, beside a load of 8: 0.5 to 2.5 s with a ReadTimeout of 1 s, 1.7 to 8 s with 5 s, and 9.6 s once.
 //
 //fairlock:fault A master of a cluster hangs: no call fails while its ctx or its lease lasts; the locks go on within the Redis client's ReadTimeout and 7 s of the election
 func TestCluster_MasterHangs(t *testing.T) {
 	t.Parallel()
-	for _, readTimeout := range []time.Duration{time.Second, 5 * time.Second} { // recommended; the default of go-redis 9.23
+	// recommended; the default of go-redis 9.23
+	for _, readTimeout := range []time.Duration{time.Second, 5 * time.Second} {
 		t.Run(readTimeout.String(), func(t *testing.T) {
 			t.Parallel()
 			elected := masterFails(t, readTimeout, (*redistest.Server).Pause)
@@ -51,8 +52,8 @@ func TestCluster_MasterHangs(t *testing.T) {
 }
 
 // masterFails has a master fail whose lock one client holds and releases then, and another waits for. When it has been
-// granted to that one, masterFails returns when the replica was elected. readTimeout is that of the Redis clients, 0 for
-// go-redis's default.
+// granted to that one, masterFails returns when the replica was elected. readTimeout is that of the Redis clients, 0
+// for go-redis's default.
 func masterFails(t *testing.T, readTimeout time.Duration, fault func(*redistest.Server)) (elected time.Time) {
 	t.Helper()
 	cluster := redistest.StartCluster(t, 3, "--cluster-node-timeout", "1000")
@@ -143,7 +144,7 @@ func TestCluster_SlotMoves(t *testing.T) {
 		from, to = to, from
 		moved, contended, uncontended := time.Now(), calls.Load(), frees.Load()
 		until(t, func() bool { return calls.Load() > contended+30 && frees.Load() > uncontended+10 })
-		t.Logf("%d calls for contended locks, %d for free ones, %d renewals of held ones; they go on %v after the slot has moved",
+		t.Logf("%d calls for contended locks, %d for free ones, %d renewals of held ones; they go on %v after the move",
 			calls.Load(), frees.Load(), renewals.Load(), time.Since(moved))
 	}
 	stop.Store(true)
@@ -197,9 +198,9 @@ func TestCluster_ReleasedWhileTheSlotMoves(t *testing.T) {
 	assert.True(t, rest.pending())
 }
 
-// Locks of each kind for which somebody waits are released while a cluster moves their slot, and all their keys are still
-// where they were. That takes no longer than before. Where another holder stays, the next waiter is granted the lock, and
-// no further one if the semaphore was resized.
+// Locks of each kind for which somebody waits are released while a cluster moves their slot, and all their keys are
+// still where they were. That takes no longer than before. Where another holder stays, the next waiter is granted the
+// lock, and no further one if the semaphore was resized.
 //
 //fairlock:fault A lock of any kind is released, and its slot is about to move: if somebody waits, Unlock returns at once; if nobody does, when the slot has moved
 func TestCluster_EachKindIsReleasedWhileTheSlotMoves(t *testing.T) {
@@ -293,7 +294,7 @@ func TestCluster_SubscribersNodeDies(t *testing.T) {
 			return script.NotificationChannel(bounds.DefaultNamespace, fmt.Sprint(i, "-", name))
 		})
 		mutexes = append(mutexes, newClient(t, cluster.Client(), fairlock.Config{
-			Name:  fmt.Sprint(i, "-", client),
+			Name: fmt.Sprint(i, "-", client),
 			Trace: &fairlock.Trace{Subscription: func(err error) {
 				if err == nil {
 					ups[i].Add(1)

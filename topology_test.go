@@ -230,8 +230,8 @@ func TestFailover_Planned(t *testing.T) {
 	}
 }
 
-// The primary becomes a replica, new connections lead to the new primary, and open ones stay. go-redis closes them after
-// an error that begins with READONLY, which that of a script of Redis 6.2 and KeyDB does not.
+// The primary becomes a replica, new connections lead to the new primary, and open ones stay. go-redis closes them
+// after an error that begins with READONLY, which that of a script of Redis 6.2 and KeyDB does not.
 //
 //fairlock:fault The primary becomes a replica that keeps its connections: a holder, a waiter and a Ping go on at the new primary within a second, whatever words the server has for that
 func TestFailover_ReplicaKeepsConnections(t *testing.T) {
@@ -445,8 +445,10 @@ func TestClient_PingIsRefused(t *testing.T) {
 		refused    bool
 		text       string
 	}{
-		{[]any{"replicaof", "127.0.0.1", "1"}, []any{"replicaof", "no", "one"}, false, `SET "fairlock:{ping}:absent": READONLY`},
-		{[]any{"config", "set", "maxmemory", 1}, []any{"config", "set", "maxmemory", 0}, true, `SET "fairlock:{ping}:absent": OOM`},
+		{[]any{"replicaof", "127.0.0.1", "1"}, []any{"replicaof", "no", "one"}, false,
+			`SET "fairlock:{ping}:absent": READONLY`},
+		{[]any{"config", "set", "maxmemory", 1}, []any{"config", "set", "maxmemory", 0}, true,
+			`SET "fairlock:{ping}:absent": OOM`},
 		{[]any{"acl", "setuser", "billing", "resetkeys"}, []any{"acl", "setuser", "billing", "~fairlock:*"}, true,
 			`key "fairlock:{ping}:absent": NOPERM`},
 	} {
@@ -495,8 +497,8 @@ func TestServer_MaxClients(t *testing.T) {
 	unlock(t, first.granted(t))
 }
 
-// A connection that cannot be made: with the documented options, all that speaks of it names the cause. go-redis 9.7 has
-// no DialerRetries, and dials once in an attempt.
+// A connection that cannot be made: with the documented options, all that speaks of it names the cause. go-redis 9.7
+// has no DialerRetries, and dials once in an attempt.
 //
 //fairlock:fault No connection can be made (connection refused, no such host, too many open files): the error of Ping and of Lock and the line of the outage name the cause, with DialerRetries of 1
 func TestOutage_NamesWhyThereIsNoConnection(t *testing.T) {

@@ -53,10 +53,10 @@
 //
 //   - ctx bounds waiting, and not the lease. When it ends, Lock returns within 100 ms, even if Redis hangs. With Do,
 //     ctx also bounds the function.
-//   - Outages. A waiter keeps its ticket through lost connections, failovers and restarts of Redis while its
-//     ctx lasts. If no server has ever answered the client, Lock gives up after 10 s, because the address may be wrong.
-//     Calls that do not wait for the lock try for 3 s. MaxOutage sets another limit for Lock and the Try forms. The
-//     error is [ErrUnreachable].
+//   - Outages. A waiter keeps its ticket through lost connections, failovers and restarts of Redis while its ctx lasts.
+//     If no server has ever answered the client, Lock gives up after 10 s, because the address may be wrong. Calls that
+//     do not wait for the lock try for 3 s. MaxOutage sets another limit for Lock and the Try forms. The error is
+//     [ErrUnreachable].
 //   - Refusals. A new call returns [ErrRefused] at once if only an administrator can fix the cause, such as missing
 //     rights or a full server. It also returns errors that a retry cannot fix, such as a key of another program. A
 //     queued waiter, a renewal and a release retry once a second.

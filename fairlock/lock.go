@@ -306,7 +306,7 @@ func (a *acquisition) end() {
 	a.task.End()
 }
 
-// maxSilence is for how long a call waits for the lock while no server has ever answered: the address may be wrong.
+// maxSilence is how long a call waits for the lock while no server has ever answered, because the address may be wrong.
 const maxSilence = 10 * time.Second
 
 // join registers the waiter of the acquisition. If try is set, it does not queue.

@@ -94,7 +94,7 @@ func (t *tally) ended(e fairlock.EndedInfo, own bool) {
 
 const unreached = "no fault reached your code: let its work last longer than TTL"
 
-// String summarizes what was tried in one line.
+// String summarises what was tried in one line.
 func (t *tally) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

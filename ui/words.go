@@ -33,7 +33,7 @@ var functions = template.FuncMap{
 	}, "parts": parts,
 }
 
-// sentence capitalizes the first letter of a text. The command prints the same texts in lower case.
+// sentence capitalises the first letter of a text. The command prints the same texts in lower case.
 func sentence(text string) string {
 	first, n := utf8.DecodeRuneInString(text)
 	return string(unicode.ToUpper(first)) + text[n:]

@@ -97,7 +97,7 @@ func (w *world) start() replica {
 		r.end <- run(ctx, config{"unix://" + w.server.Addr(), "127.0.0.1:0", w.model, time.Minute}, out)
 		close(r.end)
 	}()
-	w.t.Cleanup(func() { stop(); <-r.end })
+	w.t.Cleanup(func() { stop(); require.NoError(w.t, <-r.end) })
 	line, err := bufio.NewReader(in).ReadString('\n')
 	require.NoError(w.t, err)
 	r.url = strings.TrimSpace(strings.TrimPrefix(line, "listening on "))

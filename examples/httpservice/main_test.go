@@ -112,7 +112,7 @@ func (w *world) start(redisAddr string, ttl, maxWait time.Duration) replica {
 		r.end <- run(ctx, config{"unix://" + redisAddr, "127.0.0.1:0", w.ledger, w.bank, ttl, maxWait, time.Minute}, out)
 		close(r.end)
 	}()
-	w.t.Cleanup(func() { stop(); <-r.end })
+	w.t.Cleanup(func() { stop(); require.NoError(w.t, <-r.end) })
 	line, err := bufio.NewReader(in).ReadString('\n')
 	require.NoError(w.t, err)
 	r.url = strings.TrimSpace(strings.TrimPrefix(line, "listening on "))

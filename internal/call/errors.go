@@ -64,7 +64,7 @@ type Meaning int
 
 // The meanings.
 const (
-	Other      Meaning = iota // any other reply of a server or a proxy: an administrator must act; also an error that is not a reply
+	Other      Meaning = iota // any other reply of a server or a proxy, for an administrator; also no reply
 	Temporary                 // it cannot run the script now
 	Forbidden                 // it is full, or its user may not do that
 	ForeignKey                // another program has written a key

@@ -276,9 +276,9 @@ func (e *evals) send(r Request, once func(Request) (any, error)) (any, error) {
 	}
 }
 
-// leaveReplica has go-redis close a connection to a replica, so that the next one leads to the new primary. go-redis 9.7
-// does that after an error that begins with READONLY. In those of scripts of Redis 6.2 and KeyDB it stands behind other
-// words. The key does not exist, because the server may be a primary again.
+// leaveReplica has go-redis close a connection to a replica, so that the next one leads to the new primary. go-redis
+// 9.7 does that after an error that begins with READONLY. In those of scripts of Redis 6.2 and KeyDB it stands behind
+// other words. The key does not exist, because the server may be a primary again.
 var leaveReplica = NewScript(`local r = redis.pcall('DEL', KEYS[1])
 return type(r) == 'table' and redis.error_reply(r.err:match('READONLY.*') or r.err) or r`)
 

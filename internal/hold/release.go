@@ -37,7 +37,7 @@ func (env *Env) release(ctx context.Context, t task.Task, e ending) (h script.Ha
 func (env *Env) giveBack(t task.Task, e ending) {
 	t.Go(func(t task.Task) {
 		within := e.token.TTL()
-		if e.fence == 0 && e.ambiguous { // a late request of the token may take the lock, or take over a lease, unless it leaves
+		if e.fence == 0 && e.ambiguous { // a late request of the token may take the lock, or a lease over, unless it leaves
 			within += env.WaiterTTL + script.QueueKept
 		}
 		err := env.Calls.Finish(context.Background(), env.Lock, within, within, func(ctx context.Context) error {

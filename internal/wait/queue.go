@@ -220,8 +220,8 @@ func (q *queue) replied() {
 	q.served, q.failing = q.all.env.Clock.Now(), nil
 }
 
-// unserved returns since when Redis has served neither a waiter that began then nor a heartbeat, and the latest failure
-// since, or nil.
+// unserved returns the later of began and the time of the latest reply to a waiter or a heartbeat. failure is the
+// latest failure since that reply, or nil.
 func (q *queue) unserved(began time.Time) (since time.Time, failure error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

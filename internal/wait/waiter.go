@@ -24,7 +24,7 @@ type Request struct {
 	Try        bool          // do not queue
 
 	Began      time.Time
-	MaxOutage  time.Duration // it leaves when Redis has not served the lock's waiters for so long; 0: never
+	MaxOutage  time.Duration // it leaves when Redis has not served the lock's waiters for that long; 0: never
 	MaxSilence time.Duration // in place of a MaxOutage of 0, while no server has ever answered the client
 }
 
@@ -38,7 +38,7 @@ type Step struct {
 	// Of Left:
 	Err      error     // why; nil if Reply is the reason: Busy, Full or Resized
 	Failure  error     // if ctx has ended, or MaxOutage is over: why the latest request failed; nil if it had a reply
-	Unserved time.Time // since when Redis has served neither this waiter nor a heartbeat for the lock
+	Unserved time.Time // since when Redis has not replied to this waiter or to a heartbeat for the lock
 }
 
 // Kind is the kind of a Step.
@@ -77,8 +77,8 @@ type Waiter struct {
 	step      Step      // the next one, with the latest reply; Kind is 0 while there is none
 	sent      time.Time // when its latest acquire was sent
 	pause     call.Backoff
-	found     queuedSince // by the latest request that found it queued; zero if a heartbeat has not found it since
-	known     bool        // Redis may have queued it, or granted it the lock
+	found     queuedSince // by the latest request that found it queued; zero if a later heartbeat did not
+	known     bool        // Redis may have queued it or granted it the lock
 	ambiguous bool        // an acquire may still reach Redis
 	abandoned *dispatch.AbandonedError
 	timer     clock.Timer // posts an event; may be nil
@@ -250,7 +250,7 @@ func (w *Waiter) handle(e event, isNotified bool) {
 	case stillQueued:
 		w.foundQueued(e.sent, e.last)
 	case notQueued:
-		if e.sent.After(w.sent) { // else its latest acquire has queued it again
+		if e.sent.After(w.sent) { // its latest acquire has not queued it again
 			w.found, w.waits = queuedSince{}, false
 		}
 	case holding:
@@ -289,8 +289,8 @@ func (w *Waiter) granted(g script.Grant) {
 // left ends the acquisition because of err or the reply.
 func (w *Waiter) left(err error) { w.step.Kind, w.step.Err = Left, err }
 
-// ended ends it because ctx has ended, or because MaxOutage is over, unless Redis has served another waiter meanwhile.
-// own is the error of an acquire that ctx has ended, or nil.
+// ended ends the acquisition because ctx has ended, or because MaxOutage is over, unless Redis has served another
+// waiter meanwhile. own is the error of an acquire that ctx has ended, or nil.
 func (w *Waiter) ended(ctx context.Context, own error) {
 	err := errs.Ended(ctx)
 	since, failure := w.queue.unserved(w.request.Began)

@@ -173,8 +173,8 @@ func (t *trial) checkLeft(seen []monitor.Sighting, events []history.Event) {
 	t.counts["gave up while queued"] = len(gone)
 }
 
-// unreachable returns when processes cannot have reached Redis in a network that loses messages: from the last
-// heartbeat of a waiter that was dropped, or that was granted the lock and did not use that, until it came back. (That
+// unreachable returns the times in which processes cannot have reached Redis in a network that loses messages. They
+// begin with the last heartbeat of a waiter that was dropped or did not use its grant, and end when it came back. (That
 // Redis did so rightly is checked by the rule Server.) Where the monitor missed something nobody knows.
 func unreachable(seen []monitor.Sighting, events []history.Event) (list []history.Span) {
 	clients, took := map[string]int{}, map[string]bool{}

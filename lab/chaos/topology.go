@@ -114,8 +114,8 @@ func (t *trial) primary() (primary replicated, err error) {
 	return primary, err
 }
 
-// succession waits until another server is the primary, beside the old one or in its place, and all sentinels name it:
-// so no client connects to the old one any more.
+// succession waits until another server is the primary, beside the old one or in its place, and all sentinels name it.
+// Then no client connects to the old one.
 func (t *trial) succession(old replicated) error {
 	return await("another primary", func() bool {
 		i := slices.IndexFunc(t.replicas, func(s replicated) bool { return s != old && t.info(s, "role") == "master" })

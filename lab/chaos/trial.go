@@ -1,7 +1,7 @@
 //go:build unix
 
-// Package chaos runs processes that lock, use and unlock mutexes on a real redis-server while things go wrong at
-// random, and checks the history that they record. See README.md.
+// Package chaos runs processes that lock, use and unlock mutexes on a real redis-server under random faults, and checks
+// the recorded history. See README.md.
 package chaos
 
 import (

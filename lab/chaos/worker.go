@@ -182,8 +182,8 @@ func (w *workers) work(worker int) {
 	}
 }
 
-// holdTime is how long a lock is held: mostly short, sometimes until it was renewed, and sometimes for longer than a
-// lease lasts, so that faults meet holders and waiters.
+// holdTime is how long a lock is held. It is mostly short, sometimes lasts beyond a renewal, and sometimes beyond TTL,
+// so that faults meet holders and waiters.
 func holdTime(d dice) time.Duration {
 	switch n := d.IntN(100); {
 	case n < 1:

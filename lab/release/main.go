@@ -1,5 +1,5 @@
-// Command release says whether a version of this repository's modules can be published, and makes the commit that the
-// modules besides the library are tagged at: RELEASING.md.
+// Command release checks whether a version of this repository's modules can be published. It makes the commit at which
+// the modules besides the library are tagged; see RELEASING.md.
 //
 //	release -version v0.1.0        tries the version in a copy of the tree
 //	release -version v0.1.0 -pin   changes the go.mod of each module in this tree as its tag has it

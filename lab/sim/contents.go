@@ -125,7 +125,8 @@ func (o *observer) runLocked(peer *server.Peer, l *observed, s step, request []s
 		wrong = append(wrong, "it may not fail")
 	}
 	told := time.Duration(rules.Numbers(s.args[0])[0]) * time.Millisecond
-	admin := told == bounds.DefaultFenceTTL && slices.Contains([]string{"inspect", "force_release", "resize", "heartbeat"}, did.Verb)
+	admin := told == bounds.DefaultFenceTTL && slices.Contains([]string{"inspect", "force_release", "resize", "heartbeat"},
+		did.Verb)
 	if told != fenceTTL && told != otherFenceTTL && !admin {
 		wrong = append(wrong, "no client has that FenceTTL")
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tools/rules"
 )
 
-// conversation is what a process sends and what it is told, as its Redis client sees it: the rules for clients that go
-// by that are here. It also lets requests hang, or run twice.
+// conversation has the requests and replies of a process, as its Redis client sees them, and the rules about them. It
+// also lets requests hang, or run twice.
 type conversation struct {
 	process *process
 
@@ -135,8 +135,8 @@ func (c *conversation) trusts(token string, fence uint64) bool {
 	return fence > c.latest[token].last
 }
 
-// asksAfterLocked notes after how many ms a waiter was told, by the reply to a request, that another request can help;
-// negative: it is not known. It keeps the earlier of two such times.
+// asksAfterLocked records when another request of a waiter can help, as a reply has told it in ms. A negative time is
+// unknown. It keeps the earlier of two such times.
 func (c *conversation) asksAfterLocked(token, told string) {
 	asks, waits := c.waiting[token]
 	at := c.process.clock.Now().Add(time.Duration(rules.Numbers(told)[0]) * time.Millisecond)

@@ -20,8 +20,8 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// observer sees every change of the locks' data in the server, in the order in which the scripts make them: it compares
-// the data before and after each script.
+// observer sees every change of the locks' data in the server, in order. It compares the data before and after each
+// script.
 type observer struct {
 	world *world
 

@@ -455,9 +455,9 @@ func (p *process) use(c *call, lease *fairlock.Lease, random *rand.Rand) {
 	}
 }
 
-// resume resumes the lease by its handle, as another process would, or in another process, uses it, and returns the
-// lease to unlock, and the process that has it until over is called. It is the same acquisition: it is trusted until
-// the later of the two deadlines. The minimum hold goes on only if the one that resumes has one.
+// resume resumes the lease by its handle, in this or another process, and uses it. It returns the lease to unlock, and
+// the process that holds it until over is called. It is the same acquisition: it is trusted until the later of the two
+// deadlines. The minimum hold goes on only if the one that resumes has one.
 func (p *process) resume(c *call, lease *fairlock.Lease, random *rand.Rand) (again *fairlock.Lease, q *process,
 	over func()) {
 	ctx, cancel := context.WithCancel(context.Background())

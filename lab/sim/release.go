@@ -10,8 +10,8 @@ import (
 	"github.com/fairlock/fairlock-go/internal/script"
 )
 
-// release is another release of the scripts, as half of the clients of a run have it: texts of its own, and so hashes
-// of their own, on the same locks. A client with it sends those in place of today's. As long as no release has other
+// release is another release of the scripts, which half of the clients of a run use. Its texts, and so its hashes,
+// differ, and the locks are the same. A client with it sends those in place of today's. As long as no release has other
 // rules, it has the rules of today.
 type release struct {
 	texts  map[string]string // today's → of the release

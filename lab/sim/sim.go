@@ -1,19 +1,18 @@
-// Package sim runs many clients of locks in simulated time, from one seed: the server in memory, the links, the clocks,
-// the crashes and all other faults.
+// Package sim runs many clients of locks in simulated time. The server is in memory. Links, clocks, crashes and all
+// other faults come from one seed.
 //
 // After each script of a lock, the lock's data in the server keep the rules of package rules. So a script that breaks
 // the protocol is found as soon as a run exercises it, also after lost data. The history of the run, which is what
 // clients have seen, is checked by package history. A few rules for clients are in rules.go.
 //
-// A run has two phases. In the safety phase faults occur. Which kinds of faults a run has, and how often, is drawn from
-// the seed, and so are the kinds of locks and how they are used. In the liveness phase every fault has ended, and every
-// waiter must be granted its lock within a bound. Then all clients close, and nothing may be left in Redis but fences.
+// A run has two phases. In the safety phase faults occur. The seed determines the kinds of faults of a run and how
+// often they come, the kinds of locks, and their use. In the liveness phase every fault has ended, and every waiter
+// must be granted its lock within a bound. Then all clients close, and nothing may be left in Redis but fences.
 //
-// The same seed gives the same history: each goroutine draws from a random source of its own, every packet has a delay
-// with nanoseconds of its own, so that no two arrive at one instant, and the process has one processor (GOMAXPROCS=1).
-// One thing is left to Go: which of several goroutines of one client goes first that a Close or the end of a context
-// makes ready together. So a seed with several workers in a client may differ from there on. Tokens are drawn from the
-// seed as well.
+// The same seed gives the same history. Each goroutine draws from a random source of its own. Every packet has a delay
+// with nanoseconds of its own, so that no two arrive at one instant. The process has one processor (GOMAXPROCS=1). One
+// thing is up to Go: if a Close or the end of a context wakes several goroutines of one client, which one goes first.
+// So a seed with several workers in a client may differ from there on. Tokens are drawn from the seed as well.
 package sim
 
 import (
@@ -162,8 +161,8 @@ func (w *world) safety() {
 	w.sleep(time.Until(w.start.Add(w.cfg.For + w.asleep)))
 }
 
-// grantedWithin is how long a waiter may take to be granted its lock once all faults have ended: the leases and the
-// waiters that crashed expire, and each of the others holds the lock for a while.
+// grantedWithin is how long a waiter may take to be granted its lock once all faults have ended. Crashed leases and
+// waiters expire, and each of the others holds the lock for a while.
 func (w *world) grantedWithin() time.Duration {
 	holds := time.Duration(w.cfg.Clients*w.cfg.Workers) * (5*longestHold + longestMinHold)
 	return 2*ttl + longTTL + 3*waiterTTL + holds + longestStep

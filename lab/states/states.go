@@ -36,8 +36,8 @@ type Result struct {
 
 type hash [16]byte
 
-// chunk is how many states are followed before what was found is merged: the same for any number of servers, so that
-// each run sees the same states.
+// chunk is how many states are followed before the results are merged. It does not depend on the number of servers, so
+// that each run sees the same states.
 const chunk = 256
 
 // explorer tries histories of one kind of lock, each of its servers a part of them.
@@ -220,9 +220,9 @@ func (n *node) learn(k *Kind, party int, s *rules.State) {
 	}
 }
 
-// canonical returns the hash of a state, which is the same for all that are equal but for shifts of time and numbers:
-// of numbers only the order counts, and how far the last one is ahead of the clock; of times how far away they are; of
-// what is over only that it is.
+// canonical returns the hash of a state. States that differ only by a shift of times and numbers have the same hash. Of
+// numbers only their order counts, and how far the last one is ahead of the clock. Of times the distance from now
+// counts, or that they have passed.
 func (e *explorer) canonical(n *node, s *rules.State) hash {
 	var numbers []uint64
 	each := func(f func(uint64)) {

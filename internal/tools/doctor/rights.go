@@ -91,8 +91,8 @@ type needs struct {
 	commands       []string
 }
 
-// needsOf are those for a purpose. A server before Redis 7 cannot restrict keys or scripts to reading; but without the
-// right to a command that writes, a script cannot write either.
+// needsOf are those for a purpose. A server before Redis 7 cannot restrict keys or scripts to reading. But without the
+// right to commands that write, a script cannot write.
 func needsOf(purpose Purpose, namespace string, before7 bool) needs {
 	const (
 		reads  = "time get pttl zrange zscore zcard zcount zrangebyscore zrangebylex zlexcount hget scan"
@@ -135,8 +135,8 @@ var (
 // writing are the commands above that Redis lets nobody call who may only read the key.
 var writing = strings.Fields("eval evalsha set del pexpire zadd zrem unlink hset hdel hincrby")
 
-// rights tries every command that the user needs. A service that others run may not have one. A user that may not call
-// a command is not told whether it may use the key or the channel: that shows if it may call another.
+// rights tries every command that the user needs. A service that others run may not have one. Redis does not tell a
+// user without the right to a command whether it may use the key or the channel. Another command shows that.
 func (s *server) rights(ctx context.Context) (Finding, error) {
 	major, _ := s.facts.version()
 	needs := needsOf(s.For, s.Namespace, major == 6)

@@ -136,8 +136,8 @@ func (a *acquisition) trustedUntil(by int64) (until int64) {
 	return until
 }
 
-// waitsUntil returns until when an acquisition certainly waits that was not granted the lock: until its deadline; or if
-// it had none, until a second before its end was recorded, in which its process did not stand still.
+// waitsUntil returns until when an acquisition that was not granted the lock certainly waits. That is its deadline.
+// Without one, it is a second of running time of its process before its end was recorded.
 func (a *acquisition) waitsUntil() int64 {
 	end := min(a.time(Failed), a.process.kill.From)
 	if deadline := cmp.Or(a.request.Until, never); deadline <= end {

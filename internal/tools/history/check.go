@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// stall is for how long a goroutine of a running process may stand still: between two lines of code, or between the end
-// of its ctx and the record of it. Grain is how exact deadlines are that had to be converted into times of events.
+// stall is how long a goroutine of a running process may stand still between two lines of code, or between the end of
+// its ctx and its record. Grain is how exact deadlines are that had to be converted into times of events.
 const (
 	stall    = int64(time.Second)
 	grain    = int64(time.Microsecond)

@@ -10,9 +10,10 @@ import (
 type Op string
 
 // What a worker records. Of one acquisition: Request, then perhaps Queued, then Granted or Failed; then any number of
-// Renewed and Used, perhaps Lost; then Unlock and one of Released, NotHeld and Ambiguous. After Ambiguous it may call
-// Unlock again. Queued and Renewed come from the Trace: Queued at most once, also if the waiter was dropped and came
-// back; Renewed also before Granted is recorded, and after Unlock. A record ends anywhere: its process may be killed.
+// Renewed and Used, perhaps Lost. Then come Unlock and one of Released, NotHeld and Ambiguous. After Ambiguous it may
+// call Unlock again. Queued and Renewed come from the Trace: Queued at most once, also if the waiter was dropped and
+// came back; Renewed also before Granted is recorded, and after Unlock. A record ends anywhere: its process may be
+// killed.
 const (
 	Request   Op = "request"   // just before Lock is called; Until: the deadline of its ctx, 0 if it has none
 	Queued    Op = "queued"    // Trace.Queued: Token, Ticket
@@ -83,8 +84,8 @@ const (
 	// Resizes: Lock has Ticket permits from then on; 0: as many as each request says, as before the first
 	Resizes ServerOp = "resizes"
 	Deletes ServerOp = "deletes" // the data of Lock, or of all locks if it is empty, were lost
-	// Forgets: a key of the queue of Lock was lost: each waiter comes back with its ticket at its next heartbeat, at most
-	// a third of TTL or WaiterTTL later, and can be passed until then
+	// Forgets: a key of the queue of Lock was lost. Each waiter comes back with its ticket at its next heartbeat, at most
+	// a third of TTL or WaiterTTL later. It can be passed until then
 	Forgets ServerOp = "forgets"
 	Misses  ServerOp = "misses" // what follows is incomplete: the observer missed something
 )
@@ -111,9 +112,9 @@ type Span struct {
 	To      int64 `json:"to"`
 }
 
-// Loss says that at some moment of a span Redis may have forgotten who holds a lock and who waits for it: it lost data,
-// a failover lost writes, the lock was released by force, or its clock stepped forward; or a part of that, if Part says
-// which.
+// Loss says that at some moment of a span Redis may have lost the holders and waiters of a lock, or the Part of the
+// data that it names. Redis lost data, a failover lost writes, the lock was force-released, or the clock stepped
+// forward.
 type Loss struct {
 	Lock string `json:"lock,omitempty"` // all locks if it is empty
 	Part Part   `json:"part,omitempty"`

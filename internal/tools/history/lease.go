@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// exclusion: when the lock is granted, the weights of all that hold it never exceed the number of permits that it has:
-// that of a resize, or the largest that one of them says; and those of all of its key never exceed the largest key
-// limit that one of them says.
+// exclusion: after a grant, the weights of all holders do not exceed the number of permits: that of a resize, or else
+// the largest that a holder says. The weights of a key's holders do not exceed the largest key limit that one of them
+// says.
 //
-// An acquisition is known to hold the lock from Granted, which is recorded after Lock has returned, to the first of:
-// Unlock, which is recorded before the call; Lost; the kill of its process; the last recorded Until. A pause changes
-// nothing. If Unlock has returned nil, it held the lock until Unlock was called. Those between whose grants Redis may
-// have lost its data are not added up.
+// An acquisition is known to hold the lock from Granted, which is recorded after Lock has returned. It holds the lock
+// until the first of Unlock, which is recorded before the call, Lost, the kill of its process, and the last recorded
+// Until. A pause changes nothing. If Unlock has returned nil, it held the lock until Unlock was called. Those between
+// whose grants Redis may have lost its data are not added up.
 func (c *checker) exclusion(l *lock) {
 	var holders []*acquisition
 	grants := slices.DeleteFunc(slices.Clone(l.grants), func(a *acquisition) bool { return a.end <= a.granted.At })
@@ -76,8 +76,8 @@ func (c *checker) use(a *acquisition) {
 }
 
 // results: a live lease is not reported lost. Redis says so (Lost or NotHeld) only after its last Until, or if its data
-// may be lost. A client finds it by its own clock after every Until; but a renewal may be answered in that very moment,
-// so those of the last second do not count.
+// may be lost. A client finds it by its own clock after every Until. A renewal may be answered at that moment, so those
+// of the last second do not count.
 func (c *checker) results(a *acquisition) {
 	for _, e := range a.events {
 		until := min(a.trustedUntil(e.At-stall), a.trustedUntil(e.At)) // a resume may have shortened it since

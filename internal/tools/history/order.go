@@ -10,8 +10,8 @@ import (
 // again, and the first reply, with the ticket, may be lost.
 const prompt = int64(25 * time.Millisecond)
 
-// tickets: an acquisition keeps its ticket; no two have the same; and one that is requested after another one has
-// learned its ticket gets a higher one, also if that has long left.
+// tickets: an acquisition keeps its ticket, and no two have the same one. An acquisition that begins after another one
+// has learned its ticket gets a higher one, also if that has left.
 func (c *checker) tickets(l *lock) {
 	byTicket := map[uint64]*acquisition{}
 	for _, a := range l.all {

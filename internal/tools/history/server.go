@@ -41,7 +41,7 @@ func (s *seen) leave(token string) int {
 
 // replay checks what was seen in the server, in its own order. A token joins with a ticket above all in the queue, or
 // comes back with its own, and not while it holds the lock. The lock is granted to the head of the queue, or to another
-// token while the queue is empty; of a keyed semaphore, the line of its key counts. When it is, the weights of all
+// token while the queue is empty. For a keyed semaphore, the line of its key counts. When it is, the weights of all
 // holders never exceed the number of permits that its request says, or that a resize has set. A waiter is dropped only
 // after the time until which it keeps its ticket. After Misses, only what is seen from then on is known of who holds
 // and who waits.
@@ -164,7 +164,8 @@ func (c *checker) agree(l *lock, s *seen) {
 		number[token] = i + 1
 	}
 	// told returns the number of the grant that an acquisition was told of. If its lease was not seen, that is the last of
-	// its token; else another one may follow: after Detach, a late acquire may be granted the lock once more, for nobody.
+	// its token. Otherwise another one may follow: after Detach, a late acquire may be granted the lock once more without
+	// an owner.
 	told := func(a *acquisition) int { return cmp.Or(s.brought[grant{a.token, a.granted.Fence}], number[a.token]) }
 	var last *acquisition
 	for _, a := range l.grants {

@@ -66,8 +66,8 @@ func (id ID) Keys(namespace string) (names []string) {
 	return names
 }
 
-// Plain is a text as it can stand in a line: as it is, or quoted as in Go if it is not valid UTF-8 or has anything that
-// is not seen as itself: control characters, spaces, quotes, marks that turn the direction of writing.
+// Plain returns a text for one line. It quotes the text as in Go if it is not valid UTF-8 or has control characters,
+// spaces, quotes or marks that change the direction of writing.
 func Plain(text string) string {
 	odd := func(r rune) bool { return r == ' ' || r == '"' || r == '\\' || !strconv.IsPrint(r) }
 	if text == "" || !utf8.ValidString(text) || strings.ContainsFunc(text, odd) {
@@ -127,8 +127,8 @@ func lacking(err error) string {
 	return ""
 }
 
-// commandsIn are the commands in the line of a script that a server has refused: before version 7.4, Redis does not
-// name the one that it refuses, but it names the script and the line. "" if it is no script of this version.
+// commandsIn returns the commands in the line of a script that a server has refused. Before version 7.4, Redis does not
+// name the refused command, but the script and the line. "" if it is no script of this version.
 func commandsIn(reply redis.Error) string {
 	m := refusedLine.FindStringSubmatch(reply.Error())
 	if m == nil {

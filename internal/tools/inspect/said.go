@@ -22,9 +22,9 @@ func (farewell) RedisError() {}
 // greeting is how long the server may take to say why it closes a connection.
 const greeting = time.Second
 
-// Said returns why the server has closed a connection, as it says itself: that it is in protected mode, for example, or
-// has too many clients. Often go-redis has written to the connection by then, and its error only tells that it is
-// closed. For any other error, and if the server says nothing, it returns the error itself.
+// Said returns the reason that the server gives for closing a connection, such as protected mode or too many clients.
+// Often go-redis has written to the connection by then, and its error only tells that it is closed. For any other
+// error, and if the server says nothing, it returns the error itself.
 func Said(ctx context.Context, rdb redis.UniversalClient, err error) error {
 	client, single := rdb.(*redis.Client)
 	closed := errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)

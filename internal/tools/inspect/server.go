@@ -174,10 +174,9 @@ const (
 	atOnce = 16
 )
 
-// Read reads these locks, and lists at most so many waiters of each. Holders are listed up to Most, those first that
-// have held the lock longest: any of them may be the one that matters, and Redis does not have them in such an order.
-// The error says that the server, or one of a cluster, did not reply or cannot run scripts now; the locks that could be
-// read are returned all the same.
+// Read reads these locks, and lists at most so many waiters of each. Up to Most holders are listed, first those that
+// have held the lock longest. Redis does not order them so, and any of them may matter. The error says that a server
+// did not reply or cannot run scripts now. The locks that could be read are returned all the same.
 func (s *Server) Read(ctx context.Context, waiters int, ids ...ID) (read []Lock, err error) {
 	_, cluster := s.Redis.(*redis.ClusterClient)
 	ctx, stop := context.WithCancelCause(ctx)
@@ -388,10 +387,10 @@ type place struct {
 	ID
 }
 
-// Find finds the locks that are wanted, on every master of a cluster: those in use, those whose waiters have all
-// expired, and semaphores that were resized. It returns them in the order of their names, each with its holders as Read
-// lists them, and no waiters unless they are wanted. A lock that is in use from beginning to end is found, unless its
-// slot moves meanwhile. The error says what could not be read; what could is returned all the same.
+// Find finds the wanted locks, on every master of a cluster. These are locks in use, locks whose waiters have all
+// expired, and resized semaphores. It returns them in the order of their names, each with its holders as Read lists
+// them, and no waiters unless they are wanted. A lock that is in use from beginning to end is found, unless its slot
+// moves meanwhile. The error says what could not be read; what could is returned all the same.
 func (s *Server) Find(ctx context.Context, want Want) ([]Lock, error) {
 	f, pattern := &search{Server: s, want: want, seen: map[place]bool{}}, keyspace.Pattern(s.Namespace, want.Prefix)
 	if want.AllNamespaces {

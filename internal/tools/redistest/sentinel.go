@@ -100,8 +100,7 @@ func (s *Sentinels) FailOver() {
 	}
 }
 
-// Primary is the server that all sentinels name; nil if that is none of Servers, or they do not agree: a client asks
-// one of them.
+// Primary returns the server that all sentinels name, or nil if they do not agree or it is not one of Servers.
 func (s *Sentinels) Primary() *Server {
 	var named string
 	for _, rdb := range s.rdbs {

@@ -173,9 +173,9 @@ func (s *Step) begin() *Order {
 	return o
 }
 
-// Each grant is that of the waiter that is next at that moment, or of a newcomer that comes before all waiters that can
-// be granted the lock. Afterwards no waiter that is next fits. A reply to a refused or queued request has the reason.
-// Lines and turns are correct.
+// Each grant is to the waiter that is next at that moment, or to a newcomer that comes before all waiters that fit.
+// Afterwards no waiter that is next fits. A reply to a refused or queued request has the reason. Lines and turns are
+// correct.
 func next(s *Step) string {
 	if s.reads() {
 		return ""
@@ -219,8 +219,8 @@ func next(s *Step) string {
 	return ""
 }
 
-// why says why a token is not granted the lock that does not wait: lock (too little is free), turn (others come first)
-// or key (its key is at its limit); "" if it is next.
+// why says why a token that does not wait is not granted the lock. It is lock (too few permits), turn (others come
+// first), key (its key is at its limit), or "" if it is next.
 func (o *Order) why(token string) string {
 	next := o.Next()
 	switch {

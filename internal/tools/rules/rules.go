@@ -146,8 +146,9 @@ func tombstones(s *Step) string {
 	return ""
 }
 
-// A waiter stays in the queue, with its ticket, until it is granted the lock, leaves, has expired, asks for more
-// permits than a resize has set, or a key of the queue was lost. Its time changes by its own requests alone.
+// A waiter stays in the queue, with its ticket, until it is granted the lock, leaves or expires. It is dropped if it
+// wants more permits than a resize has set, or if a key of the queue was lost. Its time changes by its own requests
+// alone.
 func queue(s *Step) string {
 	clock := s.Before.QueueClock()
 	few := len(slices.DeleteFunc(slices.Clone(s.Before.Waiters),
@@ -197,8 +198,8 @@ func (s *Step) forgotten() string {
 	return ""
 }
 
-// A lease that was requested lasts for the TTL in its token; one that was handed over until its waiter would have
-// expired, if that is sooner; one that was taken over for as long as was asked. No other request changes its end.
+// A lease that was requested lasts for the TTL in its token. After a handoff it lasts until its waiter would have
+// expired, if that is sooner. After a take-over it lasts for the requested time. No other request changes its end.
 func leases(s *Step) string {
 	by, ms := s.by()
 	for _, h := range s.After.Live() {
@@ -227,8 +228,8 @@ func leases(s *Step) string {
 	return ""
 }
 
-// Each key but the number of permits expires: not before what it serves, and the number FenceTTL after what was given,
-// and not before the clock has reached it.
+// Each key except the number of permits expires, but not before the leases and waiters in it. The number expires
+// FenceTTL after the last grant or ticket, and not before the clock has reached it.
 func expiries(s *Step) string {
 	fenceTTL := s.number(0) * Millisecond
 	waits := slices.ContainsFunc(s.After.Waiters, func(w Waiter) bool { return s.waits(w.Token) })
@@ -496,8 +497,8 @@ func (s *Step) replyToHeartbeat() bool {
 		(s.told(1) == 0 || near(s.told(1)*Millisecond, end*Millisecond)) && s.word(2) == letters.String()
 }
 
-// Each waiter that was handed the lock is told so, and nobody else. The head is told when a lease ends soon, if a
-// script may have made another waiter the head, or brought an end forward; unless it has sent the request.
+// Each waiter that was handed the lock is told so, and nobody else. The head is notified of a lease that ends soon, if
+// a script may have changed the head or the end. It is not notified if it has sent the request.
 func messages(s *Step) string {
 	if s.fails() || s.Refused {
 		return ""

@@ -315,8 +315,8 @@ func (s *State) nextEnd() int64 {
 	return max(end-s.Now, 0)/Millisecond + 1
 }
 
-// freeAfter is after how many ms enough rests of minimum holds have ended for the token, among the 200 holders whose
-// leases end first, and the last one of these rests; -1 and "": that alone is not enough.
+// freeAfter returns after how many ms enough rests of minimum holds have ended for the token, and the last of these
+// rests. It considers the 200 holders whose leases end first. It returns -1 and "" if that is not enough.
 func (s *State) freeAfter(token string) (ms int64, by string) {
 	wants, used, ofKey := Terms(token), s.Used(), 0
 	for _, h := range s.Holders {

@@ -148,8 +148,8 @@ func Left(h admin.Holder) string {
 	return inspect.Span(h.TTL)
 }
 
-// settled is how much later than a grant a renewal comes at least: a live holder renews half a second after a handoff
-// at the earliest. Two readings of one moment differ by less.
+// settled is the least time from a grant to a renewal. A live holder renews at least half a second after a handoff. Two
+// readings of one moment differ by less.
 const settled = 100 * time.Millisecond
 
 // unrenewed reports whether a lease was granted and not renewed since, so nobody knows yet whether its holder lives.
@@ -188,8 +188,8 @@ func renewedBriefly(h admin.Holder) Phrase {
 	return Phrase{Text: inspect.Span(h.Renewed) + " ago"}
 }
 
-// RenewedOfAll says in a word or two whether the holders of a lock have missed renewals, and of a single holder when
-// its lease was renewed.
+// RenewedOfAll says in a word or two whether holders have missed renewals, and for a single holder when its lease was
+// renewed.
 func RenewedOfAll(l inspect.Lock) Phrase { return ofAll(l, Renewed) }
 
 // RenewedInTable is RenewedOfAll where little fits: without how often a lease is renewed.
@@ -216,8 +216,8 @@ func ofAll(l inspect.Lock, ofOne func(admin.Holder) Phrase) Phrase {
 	return Phrase{Text: noneMissed}
 }
 
-// late is less than what a live waiter has left at any time: it sends a heartbeat each third of its WaiterTTL, which is
-// 3 s or more.
+// late is less than the remaining time of a live waiter. It sends a heartbeat each third of its WaiterTTL, which is 3 s
+// or more.
 const late = 1800 * time.Millisecond
 
 // Waiter says whether a waiter is alive. Nobody but its client knows its WaiterTTL, so a waiter that has died is not

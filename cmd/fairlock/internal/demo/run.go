@@ -150,7 +150,8 @@ func (d *demo) contend(ctx context.Context, after time.Time) {
 func (d *demo) crash(ctx context.Context, victim, keeper *process) {
 	_ = keeper.orders.Encode(true) // a process that has ended ends the demo
 	d.until(ctx, func() bool {
-		return d.countLocked(keeper, history.Used) == 1 && (victim == keeper || d.countLocked(victim, history.Queued) == d.Workers)
+		return d.countLocked(keeper, history.Used) == 1 &&
+			(victim == keeper || d.countLocked(victim, history.Queued) == d.Workers)
 	})
 	if sleep(ctx, 300*time.Millisecond); ctx.Err() != nil { // to be seen
 		return

@@ -1,5 +1,5 @@
-// Package monitor observes what redis-server does to mutexes: it reads MONITOR, which shows the commands of scripts in
-// the order in which they are carried out.
+// Package monitor observes what redis-server does to mutexes. It reads MONITOR, which shows the commands of scripts in
+// their order of execution.
 package monitor
 
 import (
@@ -175,8 +175,8 @@ type reader struct {
 	first  int      // index in Seen of the first that it did
 }
 
-// slack is for how long before the end of a lease the lock may seem to be free already: Redis goes by the time at which
-// a script began, which is a little before its line is written, or more on a busy machine.
+// slack is how long before the end of a lease the lock may seem to be free. Redis uses the time at which a script
+// began, which is before its line is written.
 const slack = 5000 // µs
 
 // lock is what is known of one.
@@ -210,8 +210,8 @@ func (r *reader) fault(at int64, name, format string, args ...any) {
 	r.Faults = append(r.Faults, fmt.Sprintf("at %d µs of Redis's time: lock %q: ", at, name)+fmt.Sprintf(format, args...))
 }
 
-// separate gives another name to a token that came back without its ticket, as before that: it was dropped, or its
-// grant ended, before it got the answer with the ticket.
+// separate renames a token that came back without its ticket. It was dropped, or its grant ended, before it got the
+// reply with the ticket.
 func (r *reader) separate() {
 	over := map[string]bool{}
 	for i := len(r.Seen) - 1; i >= 0; i-- {

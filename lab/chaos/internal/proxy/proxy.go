@@ -1,7 +1,7 @@
 // Package proxy is a network that loses what it carries: it stands between Redis and its clients.
 //
-// A stream cannot lose one message and deliver the next. So a message that is lost takes its connection along: it is
-// reset, or it stays open and nothing comes through any more, which its ends find out by their own time limits.
+// A stream cannot lose one message and deliver the next. So a lost message ends its connection: it is reset, or it
+// stays open without passing data until its ends time out.
 package proxy
 
 import (
