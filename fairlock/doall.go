@@ -8,9 +8,9 @@ import (
 // maxNames is how many mutexes one DoAll may lock.
 const maxNames = 100
 
-// DoAll runs f while it holds the mutexes of all these names, 1 to 100, of which equal ones count once. It locks them
-// in the order of their bytes, so that two calls cannot deadlock, and releases them in reverse. That order will not
-// change. A DoAll inside a Do or DoAll of other names can deadlock until ctx ends: name all in one call.
+// DoAll runs f while it holds the mutexes of all these names, 1 to 100. A name that is given twice counts once. DoAll
+// locks them in the order of their bytes, so that two calls cannot deadlock, and releases them in reverse. That order
+// will not change. A DoAll inside a Do or DoAll of other names can deadlock until ctx ends: name all in one call.
 //
 // The ctx of f ends when ctx does, or the lease of one of the mutexes. Mutex.LeaseFromContext returns the lease of
 // each, for its fence. The package's LeaseFromContext returns that of the last name.

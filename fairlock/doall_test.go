@@ -15,7 +15,7 @@ import (
 	"github.com/fairlock/fairlock-go/fairlocktest"
 )
 
-// doAll is DoAll, of which a test has the error.
+// doAll returns the error of DoAll to a test.
 func doAll(c *fairlocktest.Client, names []string, f func(context.Context) error, options ...fairlock.Option) acquire {
 	return func(ctx context.Context) (*fairlock.Lease, error) { return nil, c.DoAll(ctx, names, f, options...) }
 }
@@ -129,7 +129,7 @@ func TestDoAll_MaxWait(t *testing.T) {
 			}
 		}}})
 		listen(t, client)
-		for _, first := range []time.Duration{maxWait / 2, maxWait - slow - 1, maxWait - slow} { // of which 0 is left
+		for _, first := range []time.Duration{maxWait / 2, maxWait - slow - 1, maxWait - slow} { // no time is left
 			a, b := s.Mutex("a").HoldAs("holder"), s.Mutex("b").HoldAs("web-3")
 			time.AfterFunc(first, func() { assert.NoError(t, a.Unlock(context.Background())) })
 			start := time.Now()
