@@ -15,7 +15,7 @@ import (
 	"github.com/fairlock/fairlock-go/fairlocktest"
 )
 
-// doAll returns the error of DoAll to a test.
+// doAll makes an acquire of DoAll, without a lease.
 func doAll(c *fairlocktest.Client, names []string, f func(context.Context) error, options ...fairlock.Option) acquire {
 	return func(ctx context.Context) (*fairlock.Lease, error) { return nil, c.DoAll(ctx, names, f, options...) }
 }
