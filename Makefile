@@ -46,7 +46,7 @@ test-all: old-redis ## what takes too long for each change: the page in a browse
 
 # The versions of go-redis report outages and refusals, and follow failovers, in ways of their own. The workspace has the newest.
 old-redis: tools ## the tests of outages, refusals and failovers with the go-redis of go.mod
-	GOWORK=off $(go_test) -run 'Outage|Unserved|Reload|Subscriber|Sentinel|Cluster|Failover|Refus|Copies|NoScript' . ./fairlock
+	GOWORK=off $(go_test) -run 'Faults|Outage|Unserved|Reload|Subscriber|Sentinel|Cluster|Failover|Refus' . ./fairlock
 
 check: tools vet format lint mod ## vet, format, lint, the modules' sums; without the tests
 

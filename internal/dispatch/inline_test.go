@@ -26,11 +26,15 @@ func deadline(parent context.Context, t *testing.T) context.Context {
 	return ctx
 }
 
+// noRedis is where nothing is dialled. go-redis 9.23 resolves the name of a host when a client is made, and
+// package net shares what it resolves, between bubbles too.
+const noRedis = "127.0.0.1:1"
+
 // inlineBubble runs a test in simulated time, of clients that obey deadlines.
 func inlineBubble(t *testing.T, test func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int)) {
 	t.Parallel()
 	bubbleOf(t, "plain", kinds["plain"].bound, func(t *testing.T, s *server) redis.Scripter {
-		rdb := redis.NewClient(&redis.Options{ContextTimeoutEnabled: true})
+		rdb := redis.NewClient(&redis.Options{Addr: noRedis, ContextTimeoutEnabled: true})
 		t.Cleanup(func() { _ = rdb.Close() })
 		rdb.AddHook(s)
 		return rdb
@@ -73,23 +77,23 @@ func TestInline_IfTheCallerMayBeBlocked(t *testing.T) {
 		cannot bool
 	}{
 		"plain": {make: func(obeys bool) redis.UniversalClient {
-			return redis.NewClient(&redis.Options{ContextTimeoutEnabled: obeys})
+			return redis.NewClient(&redis.Options{Addr: noRedis, ContextTimeoutEnabled: obeys})
 		}},
 		"Sentinel": {make: func(obeys bool) redis.UniversalClient {
 			return redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", ContextTimeoutEnabled: obeys})
 		}},
 		"cluster": {make: func(obeys bool) redis.UniversalClient {
-			return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, ContextTimeoutEnabled: obeys})
+			return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{noRedis}, ContextTimeoutEnabled: obeys})
 		}},
 		"of the user's own type": {cannot: true, wrap: func(
 			r redis.Scripter) redis.Scripter {
 			return struct{ redis.Scripter }{r}
 		},
 			make: func(obeys bool) redis.UniversalClient {
-				return redis.NewClient(&redis.Options{ContextTimeoutEnabled: obeys})
+				return redis.NewClient(&redis.Options{Addr: noRedis, ContextTimeoutEnabled: obeys})
 			}},
 		"with another clock": {cannot: true, clock: clock.NewFake(time.Now()), make: func(obeys bool) redis.UniversalClient {
-			return redis.NewClient(&redis.Options{ContextTimeoutEnabled: obeys})
+			return redis.NewClient(&redis.Options{Addr: noRedis, ContextTimeoutEnabled: obeys})
 		}},
 	}
 	for name, c := range clients {
@@ -285,7 +289,7 @@ func TestInline_EndsAtTheDeadline(t *testing.T) {
 				time.Sleep(time.Until(deadline))
 				return os.ErrDeadlineExceeded
 			}
-			rdb := redis.NewClient(&redis.Options{ContextTimeoutEnabled: true})
+			rdb := redis.NewClient(&redis.Options{Addr: noRedis, ContextTimeoutEnabled: true})
 			rdb.AddHook(s)
 			defer rdb.Close()
 			d := dispatch.New(rdb, clock.System{}, func(string, error) {})
