@@ -7,5 +7,5 @@
 // the same round, so that what else goes on in the machine affects both. The page has medians over the rounds.
 //
 // bench is a module of its own: nobody who uses the library or the command gets the other libraries, or etcd. With the
-// build tag nightly it measures etcd, too.
+// build tag nightly it also measures etcd.
 package main

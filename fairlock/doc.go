@@ -25,13 +25,13 @@
 //     number stays for FenceTTL.
 //
 // Two clients can hold the lock, until the first one's next renewal within a third of TTL, after one of these: a
-// failover to a replica or a restart that lost the last writes, an eviction, a forced release, or a step of Redis's
-// clock beyond the end of a lease. (Set appendonly yes and maxmemory-policy noeviction.) Fences rise all the same,
-// unless Redis has lost the number and its clock is behind it. The order survives lost messages, and one stall, restart
-// that keeps the data, or step of Redis's clock, up to 10 min. Two such events within WaiterTTL/3 can change it. After
-// an outage longer than WaiterTTL/2 or TTL, one waiter may lose a grant whose notification was lost. A holder that is
-// paused between its last look at the lease and its write can write too late. A resource that checks fences is safe
-// from all of these; package fence does so in databases.
+// failover or restart that lost the last writes, an eviction, a forced release, or a step of Redis's clock beyond the
+// end of a lease. (Set appendonly yes and maxmemory-policy noeviction.) Fences rise all the same, unless Redis has lost
+// the number and its clock is behind it. The order survives lost messages, and one stall, restart that keeps the data,
+// or step of Redis's clock, up to 10 min. Two such events within WaiterTTL/3 can change it. After an outage longer than
+// WaiterTTL/2 or TTL, one waiter may lose a grant whose notification was lost. A holder that is paused between its last
+// look at the lease and its write can write too late. A resource that checks fences is safe from all of these; package
+// fence does so in databases.
 //
 // # Concurrency
 //
@@ -39,8 +39,8 @@
 // other clients, are the same lock. Locks of two kinds are different locks, even if their names are equal. Any
 // goroutine may unlock a lease.
 //
-// Locks are not reentrant. A call of a Mutex or an RWMutex returns [ErrReentrant] if it would wait for a lease that its
-// ctx carries, held through the same Client. Otherwise locking twice deadlocks until ctx ends.
+// Locks are not reentrant. A call of a Mutex or an RWMutex returns [ErrReentrant] if it would wait for a lease in its
+// ctx, held through the same Client. Otherwise locking twice deadlocks until ctx ends.
 //
 // Waiters wait in their callers' goroutines. From its first contention on, a client has one Pub/Sub connection, and
 // sends one heartbeat per lock and second for its waiters. Close the client before the Redis client. Set

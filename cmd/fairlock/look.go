@@ -104,7 +104,7 @@ func statusCommand(c *connection) *cobra.Command {
 	var every bool
 	cmd := &cobra.Command{
 		Use:               "status NAME",
-		Short:             "Show who holds a lock, and who waits",
+		Short:             "Show the holders and waiters of a lock",
 		Args:              oneName,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, names []string) error {

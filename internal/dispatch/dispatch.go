@@ -29,8 +29,8 @@
 //
 //   - After 50 ms, another sender may take the place of one that waits for Redis, if requests are queued.
 //   - After 500 ms, and then each second, a Cluster's slots are read again (slots, reloaded), as after a request
-//     without a reply. go-redis itself does so only after a reply, or with a request after 10 s. Until then it calls a
-//     dead master.
+//     without a reply. go-redis itself does so only after a reply, or with a request after 10 s. Until then it sends
+//     requests to a failed master.
 //   - After 1 s, a request that may be sent twice is queued again, before all others, as the connection may be dead. If
 //     that attempt hangs as well, it is queued again after 1, 2, 4, 8 and 16 s more, as the server may be slow. The
 //     first outcome counts. A later reply is dropped; grants in it reach their waiters by notifications and heartbeats.
@@ -276,9 +276,9 @@ func (e *evals) send(r Request, once func(Request) (any, error)) (any, error) {
 	}
 }
 
-// leaveReplica has go-redis close a connection to a replica, so that the next one leads to the new primary. go-redis
-// 9.7 does that after an error that begins with READONLY. In those of scripts of Redis 6.2 and KeyDB it stands behind
-// other words. The key does not exist, because the server may be a primary again.
+// leaveReplica makes go-redis close a connection to a replica, so that the next one leads to the new primary. Version
+// 9.7 closes it after an error that begins with READONLY. In errors of scripts of Redis 6.2 and KeyDB, other words come
+// first. The key does not exist, because the server may be a primary again.
 var leaveReplica = NewScript(`local r = redis.pcall('DEL', KEYS[1])
 return type(r) == 'table' and redis.error_reply(r.err:match('READONLY.*') or r.err) or r`)
 

@@ -186,7 +186,7 @@ func (l Lock) Leave(ctx context.Context, rest Rest, leaving ...Leaving) (Handoff
 
 // ForceRelease takes the lock from holders whose fence is not above seen, and hands it to the next waiter. Because of
 // seen, a repeated or late request cannot take the lock from a later holder. One call looks at some of the holders.
-// from is 0 in the first call, and then the Next of the previous one, until that is 0.
+// Pass 0 as from in the first call, and then the Next of the previous one, until that is 0.
 func (l Lock) ForceRelease(ctx context.Context, seen, from uint64) (Handoff, error) {
 	return l.handoff(ctx, l.request("force_release", seen, from), readForced)
 }

@@ -178,7 +178,7 @@ func eviction(f facts) Finding {
 	case known && limit == 0:
 		return is(Warning, "maxmemory-policy is %s; nothing is evicted as long as maxmemory is 0", policy)
 	}
-	return is(Problem, "maxmemory-policy is %s: if a key is evicted, two can hold its lock, or its queue loses its order",
+	return is(Problem, "maxmemory-policy is %s: if a key is evicted, two clients can hold its lock, or its queue loses its order",
 		policy)
 }
 
@@ -226,7 +226,7 @@ func persistence(f facts) Finding {
 		return is(Warning, "appendfsync is no: a crash of the machine may lose the grants of half a minute").
 			advise("set it, also in redis.conf", "CONFIG SET appendfsync everysec")
 	default:
-		return is(OK, "appendonly, appendfsync %s", cmp.Or(fsync, "is not told"))
+		return is(OK, "appendonly, appendfsync %s", cmp.Or(fsync, "is not reported"))
 	}
 }
 

@@ -381,7 +381,7 @@ type search struct {
 	found []Lock         // guarded by mu
 }
 
-// place says which lock of which namespace.
+// place is a lock in a namespace.
 type place struct {
 	namespace string
 	ID
