@@ -20,8 +20,8 @@ const maxNames = 100
 // during Shutdown, so use WithMaxWait.
 //
 // The first *Error in the error names the mutex that was not locked, or was lost. Errors are joined as by Mutex.Do.
-// Nothing is sent if names is empty or has more than 100 names, if a name or an option is invalid, or if ctx carries a
-// lease of one of the mutexes (ErrReentrant).
+// Nothing is sent if there are no names or more than 100, or if a name or an option is invalid. ErrReentrant means that
+// ctx carries a lease of one of the mutexes; nothing was sent.
 func (c *Client) DoAll(
 	ctx context.Context, names []string, f func(ctx context.Context) error, options ...Option,
 ) error {

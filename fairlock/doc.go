@@ -24,14 +24,14 @@
 //   - Nothing stays behind. Every key expires, except a number of permits that an operator has set. The lock's last
 //     number stays for FenceTTL.
 //
-// Two clients can hold the lock, until the first one's next renewal within a third of TTL, after one of these: a
-// failover or restart that lost the last writes, an eviction, a forced release, or a step of Redis's clock beyond the
-// end of a lease. (Set appendonly yes and maxmemory-policy noeviction.) Fences rise all the same, unless Redis has lost
-// the number and its clock is behind it. The order survives lost messages, and one stall, restart that keeps the data,
-// or step of Redis's clock, up to 10 min. Two such events within WaiterTTL/3 can change it. After an outage longer than
-// WaiterTTL/2 or TTL, one waiter may lose a grant whose notification was lost. A holder that is paused between its last
-// look at the lease and its write can write too late. A resource that checks fences is safe from all of these; package
-// fence does so in databases.
+// Some events let two clients hold the lock until the first one's next renewal, within a third of TTL. These are a
+// failover to a replica or a restart that lost the last writes, an eviction, a forced release, or a step of Redis's
+// clock beyond the end of a lease. (Set appendonly yes and maxmemory-policy noeviction.) Fences rise all the same,
+// unless Redis has lost the number and its clock is behind it. The order survives lost messages, and one stall, restart
+// that keeps the data, or step of Redis's clock, up to 10 min. Two such events within WaiterTTL/3 can change it. After
+// an outage longer than WaiterTTL/2 or TTL, one waiter may lose a grant whose notification was lost. A holder that is
+// paused between its last look at the lease and its write can write too late. A resource that checks fences is safe
+// from all of these; package fence does so in databases.
 //
 // # Concurrency
 //

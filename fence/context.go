@@ -12,8 +12,8 @@ import (
 // with the lease's Err, such as an ErrLost.
 var ErrNotHeld = errors.New("fence: ctx carries no lease of the lock")
 
-// ErrReader means that a ctx carries a lease for reading. Readers hold a lock together, so their fences say nothing of
-// who wrote last.
+// ErrReader means that a ctx carries a lease for reading. Readers hold a lock together, so their fences do not tell
+// whose write is the last.
 var ErrReader = errors.New("fence: the lock is held for reading")
 
 // Lock is a lock with one holder: a fairlock.Mutex or a fairlock.RWMutex.
@@ -22,7 +22,7 @@ type Lock interface {
 	LeaseFromContext(ctx context.Context) (*fairlock.Lease, bool)
 }
 
-// FromContext returns the fence of the lock's lease that ctx carries. That ctx comes from Do or Lease.Context of the
+// FromContext returns the fence of the lock's lease that ctx carries. Such a ctx comes from Do or Lease.Context of the
 // lock, of the same Client, and may carry leases of other locks as well. The error is ErrNotHeld or ErrReader.
 // FromContext does no I/O. It looks at the clock, so the lease was trusted when it returned.
 func FromContext(ctx context.Context, lock Lock) (uint64, error) {

@@ -33,14 +33,13 @@ type Config struct {
 	// bytes. Without one, Leader returns the Config.Name of the Client.
 	Address string
 
-	// Elected is called when this process begins to lead. ctx is that of Run's function, which is called after Elected, if
-	// the leadership has not ended by then. The lease has the fence. May be nil.
+	// Elected is called when this process begins to lead. The ctx is that of Run's function, which is called after
+	// Elected, if the leadership has not ended by then. The lease has the fence. May be nil.
 	Elected func(ctx context.Context, lease *fairlock.Lease)
 
 	// Resigned is called once after each Elected, when Run's function has returned. The lock is released after
-	// Resigned, so it delays the next leader. The reason why the leadership has ended is err. It is an ErrLost or
-	// ErrClosed of package fairlock, the cause of Run's ctx, or what Run's function has returned, nil after a panic.
-	// May be nil.
+	// Resigned, so it delays the next leader. err is why the leadership has ended. It is an ErrLost or ErrClosed of
+	// package fairlock, the cause of Run's ctx, or what Run's function has returned, nil after a panic. May be nil.
 	Resigned func(err error)
 
 	// Logger gets errors that Run does not return. Default slog.Default().

@@ -44,8 +44,9 @@ type Config struct {
 	Refuse func(w http.ResponseWriter, r *http.Request, status int, err error)
 
 	// Done is called for each refused request, with its status and the error of the semaphore. It is also called with
-	// status 0 for two kinds of served requests: one without a permit, with the error, and one whose lease was lost
-	// meanwhile, with a fairlock.ErrLost. It is called when the request has been served or refused.
+	// status 0 for a request that was served without a permit, with the error. And it is called with status 0 and a
+	// fairlock.ErrLost if the lease was lost while the request was served. It is called when the request has been
+	// served or refused.
 	Done func(r *http.Request, status int, err error)
 }
 

@@ -144,9 +144,8 @@ func becomeCMD() {
 	os.Exit(exitCode(err))
 }
 
-// passedOn returns the environment of CMD. The variables by which systemd passes sockets and asks for keep-alives name
-// the process that they are for, so they must name CMD. The inode of its pidfd is removed, because it is that of this
-// process.
+// passedOn returns the environment of CMD. The variables by which systemd passes sockets and requests keep-alives name
+// their process, so they must name CMD. The inode of its pidfd is removed, because it is that of this process.
 func passedOn(env []string, from, to int) (passed []string) {
 	moved := false
 	for _, v := range env {
@@ -200,7 +199,7 @@ func (c *child) forward(s os.Signal) error {
 	return nil // or CMD has just ended
 }
 
-// terminate asks the whole group to end, also if it is stopped.
+// terminate sends SIGTERM to the whole group, even if it is stopped.
 func (c *child) terminate() {
 	_ = syscall.Kill(-c.pid, syscall.SIGTERM)
 	_ = syscall.Kill(-c.pid, syscall.SIGCONT)

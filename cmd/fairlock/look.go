@@ -139,8 +139,8 @@ func statusCommand(c *connection) *cobra.Command {
 	return cmd
 }
 
-// meant says which locks the user may mean by a name that is not in use. all are the locks of that name that are worth
-// showing. Other kinds of the name are found by one request, similar names by a search of all keys.
+// meant suggests locks for a name that is not in use. The locks of that name that are worth showing are all. Other
+// kinds of the name are found by one request, similar names by a search of all keys.
 func (l *looker) meant(ctx context.Context, worth []inspect.Lock) string {
 	if len(worth) != 1 || worth[0].InUse() || worth[0].Idle() {
 		return ""

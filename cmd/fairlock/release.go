@@ -89,7 +89,7 @@ func (r *releaser) run(ctx context.Context) error {
 	return r.report(released, before, after)
 }
 
-// look reads the lock of the first kind. It reads the others to tell a user who has named no kind about them.
+// look reads the lock of the first kind. It reads the others to name them if the user has named no kind.
 func (r *releaser) look(ctx context.Context, kinds ...fairlock.Kind) (inspect.Lock, error) {
 	all, err := r.Read(ctx, inspect.Most, inspect.IDs([]string{r.id.Name}, kinds...)...)
 	if err == nil {

@@ -58,8 +58,8 @@ type LockConfig struct {
 //
 // A lock that cannot be read is missing in that scrape, and fairlock_lock_inspection_failures_total counts it. The
 // first such scrape after one that has read all locks logs the reason. It does not export an invalid metric with the
-// reason: then promhttp answers with an error, and the process's other metrics are lost while Redis fails. If Redis
-// hangs, a scrape ends after LockConfig.Timeout. At most eight requests go on, until go-redis's own timeouts end them.
+// reason: promhttp would answer with an error, and lose the process's other metrics while Redis fails. If Redis hangs,
+// a scrape ends after LockConfig.Timeout. At most eight requests go on, until go-redis's own timeouts end them.
 type LockCollector struct {
 	admin   *admin.Client
 	locks   []fairlock.ID

@@ -31,11 +31,11 @@
 //   - After 500 ms, and then each second, a Cluster's slots are read again (slots, reloaded), as after a request
 //     without a reply. go-redis itself does so only after a reply, or with a request after 10 s. Until then it sends
 //     requests to a failed master.
-//   - After 1 s, a request that may be sent twice is queued again, before all others, as the connection may be dead. If
-//     that attempt hangs as well, it is queued again after 1, 2, 4, 8 and 16 s more, as the server may be slow. The
-//     first outcome counts. A later reply is dropped; grants in it reach their waiters by notifications and heartbeats.
-//     go-redis keeps the sender of a hanging batch until it gives up. So a batch whose requests are all queued again
-//     does not count as in flight, up to a bound.
+//   - After 1 s, a request that may be sent twice is queued again, before all others, because the connection may be
+//     half-open. If that attempt hangs as well, it is queued again after 1, 2, 4, 8 and 16 s more, as the server may be
+//     slow. The first outcome counts. A later reply is dropped; grants in it reach their waiters by notifications and
+//     heartbeats. go-redis keeps the sender of a hanging batch until it gives up. So a batch whose requests are all
+//     queued again does not count as in flight, up to a bound.
 //   - After 2 s, a request without a reply counts as failed, and note is called.
 //
 // A lone request is sent inline, on its caller's goroutine. That saves two switches of goroutines, half the time of a

@@ -341,7 +341,7 @@ func (t *trial) end() {
 	}
 }
 
-// testProgress tests that every lock can be taken, though those that held it or waited for it may be dead.
+// testProgress tests that every lock can be taken, even if holders and waiters have crashed.
 func (t *trial) testProgress() {
 	t.t.Helper()
 	client, err := fairlock.New(t.rdb, fairlock.Config{
@@ -351,7 +351,7 @@ func (t *trial) testProgress() {
 	defer client.Close()
 	within := max(t.run.TTL, t.run.WaiterTTL) + t.stepped() + sec
 	if t.scenario.net != nil {
-		within += t.scenario.net.Delay // a renewal of a dead holder may come so late
+		within += t.scenario.net.Delay // a renewal of a killed holder may come so late
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), within+10*sec)
 	defer cancel()
@@ -373,7 +373,7 @@ func (t *trial) testProgress() {
 	all.Wait()
 }
 
-// testNothingLeft tests that nobody holds a lock or waits for one.
+// testNothingLeft tests that no lock is held or has waiters.
 func (t *trial) testNothingLeft() {
 	t.t.Helper()
 	stay := map[string]bool{}

@@ -229,7 +229,7 @@ func (o *observer) hold() bool {
 	return false
 }
 
-// step steps the server's clock, also while it stands still.
+// step steps the server's clock, even while it stands still.
 func (o *observer) step(by time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -2,7 +2,7 @@
 // other faults come from one seed.
 //
 // After each script of a lock, the lock's data in the server keep the rules of package rules. So a script that breaks
-// the protocol is found as soon as a run exercises it, also after lost data. The history of the run, which is what
+// the protocol is found as soon as a run exercises it, even after lost data. The history of the run, which is what
 // clients have seen, is checked by package history. A few rules for clients are in rules.go.
 //
 // A run has two phases. In the safety phase faults occur. The seed determines the kinds of faults of a run and how

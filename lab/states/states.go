@@ -239,7 +239,7 @@ func (e *explorer) canonical(n *node, s *rules.State) hash {
 			f(k.fences[1])
 		}
 		f(n.rest)
-		for _, key := range e.callerKeys { // 0: nobody waits for it, or holds it
+		for _, key := range e.callerKeys { // 0: it has no waiters and no holders
 			f(s.Turns[key].Since)
 			f(s.Held[key].Fence)
 		}

@@ -22,7 +22,7 @@ type facts struct {
 	writes string
 }
 
-// gather asks HELLO, which every user may, CONFIG (one setting at a time: before version 7 it takes no more) and INFO.
+// gather sends HELLO, which every user may, CONFIG (one setting at a time: before version 7 it takes no more) and INFO.
 // The error is one of the connection.
 func (s *server) gather(ctx context.Context) (f facts, err error) {
 	if f.told, err = inspect.Hello(ctx, s.rdb); err != nil {
@@ -55,8 +55,8 @@ func (s *server) gather(ctx context.Context) (f facts, err error) {
 	return f, nil
 }
 
-// Refused remembers which commands a user may not call, so that they are not sent again and again: the server notes
-// each in its ACL LOG. The zero value is ready to use, and nil remembers nothing.
+// Refused remembers which commands a user may not call, so that they are not sent again: the server notes each in its
+// ACL LOG. The zero value is ready to use, and nil remembers nothing.
 type Refused struct {
 	mu    sync.Mutex
 	until map[string]time.Time // guarded by mu: by server and command

@@ -61,7 +61,7 @@ func (r *Report) add(check, server string, f Finding) {
 	r.Checks = append(r.Checks, f)
 }
 
-// Away reports whether no server could be asked anything.
+// Away reports whether no server could be reached.
 func (r Report) Away() bool {
 	return len(r.Checks) == 1 && r.Checks[0].Check == checks[0].name && r.Checks[0].Result == Problem
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// stall is how long a goroutine of a running process may stand still between two lines of code, or between the end of
-// its ctx and its record. Grain is how exact deadlines are that had to be converted into times of events.
+// stall is how long a goroutine of a running process may pause between two lines of code, or between the end of its ctx
+// and its record. Grain is how exact deadlines are that had to be converted into times of events.
 const (
 	stall    = int64(time.Second)
 	grain    = int64(time.Microsecond)
@@ -187,8 +187,7 @@ func (s Loss) concerns(l *lock, parts ...Part) bool {
 	return (s.Lock == "" || s.Lock == l.name) && (s.Part == "" || slices.Contains(parts, s.Part))
 }
 
-// firstLoss returns the first loss of a lock's data, or of one of these parts, that may have happened in a span of
-// time, or nil.
+// firstLoss returns the first possible loss of a lock's data, or of one of these parts, in a span of time, or nil.
 func (c *checker) firstLoss(l *lock, from, to int64, parts ...Part) (first *Loss) {
 	for i := range c.Losses {
 		if s := &c.Losses[i]; s.concerns(l, parts...) && s.From <= to && s.To >= from &&

@@ -112,9 +112,8 @@ type Span struct {
 	To      int64 `json:"to"`
 }
 
-// Loss says that at some moment of a span Redis may have lost the holders and waiters of a lock, or the Part of the
-// data that it names. Redis lost data, a failover lost writes, the lock was force-released, or the clock stepped
-// forward.
+// Loss says that in a span Redis may have lost the holders and waiters of a lock, or the Part of the data that it
+// names. Redis lost data, a failover lost writes, the lock was force-released, or the clock stepped forward.
 type Loss struct {
 	Lock string `json:"lock,omitempty"` // all locks if it is empty
 	Part Part   `json:"part,omitempty"`

@@ -10,9 +10,9 @@ import (
 // says.
 //
 // An acquisition is known to hold the lock from Granted, which is recorded after Lock has returned. It holds the lock
-// until the first of Unlock, which is recorded before the call, Lost, the kill of its process, and the last recorded
-// Until. A pause changes nothing. If Unlock has returned nil, it held the lock until Unlock was called. Those between
-// whose grants Redis may have lost its data are not added up.
+// until the first of these: Unlock (recorded before the call), Lost, the kill of its process, the last recorded Until.
+// A pause changes nothing. If Unlock has returned nil, it held the lock until Unlock was called. Those between whose
+// grants Redis may have lost its data are not added up.
 func (c *checker) exclusion(l *lock) {
 	var holders []*acquisition
 	grants := slices.DeleteFunc(slices.Clone(l.grants), func(a *acquisition) bool { return a.end <= a.granted.At })

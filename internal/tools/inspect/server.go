@@ -48,13 +48,13 @@ func (l Lock) Holder() (first admin.Holder) {
 // expired do not count.
 func (l Lock) InUse() bool { return l.Held() || l.Waiting > 0 || l.Err != nil }
 
-// Idle reports whether nobody uses the lock, and its number of permits is kept because a resize has set it.
+// Idle reports whether the lock is unused, and its number of permits is kept because a resize has set it.
 func (l Lock) Idle() bool { return l.Resized && !l.InUse() }
 
 // Leads reports whether the lock is an election's, and its holder leads.
 func (l Lock) Leads() bool { return l.Holder().Leader }
 
-// HeldFor is for how long Holder has held the lock; negative if nobody holds it, or if that is not known.
+// HeldFor is how long Holder has held the lock; negative if the lock is not held, or if that is unknown.
 func (l Lock) HeldFor() time.Duration {
 	h := l.Holder()
 	if h.Released || h.Fence == 0 {

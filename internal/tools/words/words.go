@@ -73,7 +73,7 @@ const (
 	DidYouMean = "did you mean"
 )
 
-// Meant asks whether one of these locks is meant; "" if there are none.
+// Meant is the question whether one of these locks is meant; "" if there are none.
 func Meant(locks []inspect.ID) string {
 	if len(locks) == 0 {
 		return ""
@@ -106,7 +106,7 @@ func Crossing(l inspect.Lock, c inspect.Crossing) string {
 		"that is a deadlock.", c.Holder, c.ID, c.Other, l.ID)
 }
 
-// Who is the name of a holder or a waiter: the client of its token.
+// Who returns the name of a holder or a waiter: the client of its token.
 func Who(client string) string { return cmp.Or(client, Stranger) }
 
 // Ago is how long ago a number was given, if that is known.

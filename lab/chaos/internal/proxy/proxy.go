@@ -20,7 +20,7 @@ import (
 type Faults struct {
 	Requests float64       // chance that a request is lost
 	Replies  float64       // chance that a reply, or what is published, is lost
-	Late     float64       // chance that a request is Delay late, also if its sender does not wait any more
+	Late     float64       // chance that a request is Delay late, even if its sender does not wait any more
 	Delay    time.Duration // at most
 	Latency  time.Duration // at most so much for every message
 	Slow     time.Duration // so much more for every reply
