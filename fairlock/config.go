@@ -28,7 +28,7 @@ type Config struct {
 	// TTL is the length of a lease. If a holder crashes, the others wait until its lease ends. Default 10 s, least 10 ms.
 	TTL time.Duration
 	// WaiterTTL is how long a waiter keeps its ticket without a heartbeat. Crashed waiters delay the others by up to
-	// WaiterTTL. It should be longer than five round trips and the longest pause of a client together. Default 6 s, at
+	// WaiterTTL. It should be at least 3 s plus five round trips and the longest pause of a client. Default 6 s, at
 	// least 3 s.
 	WaiterTTL time.Duration
 	// FenceTTL is how long Redis keeps the last number of an unused lock, in about 200 bytes. It should be longer than any
