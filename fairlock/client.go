@@ -84,7 +84,7 @@ func (c *Client) repeatReleases() {
 	}
 }
 
-// readTimeout returns for how long a client of go-redis waits for a reply; 0: it is not known, or has no limit.
+// readTimeout returns how long a client of go-redis waits for a reply; 0: unknown, or without limit.
 func readTimeout(rdb Redis) time.Duration {
 	switch rdb := rdb.(type) {
 	case *redis.Client:

@@ -123,7 +123,7 @@ func (e *HeldError) Unwrap() error { return e.Err }
 type QueueFullError struct {
 	Waiting int    // number of waiters, including crashed ones that have not expired
 	Limit   int    // MaxWaiters
-	Key     string // if so many waiters of this key are the reason; "" if those of the whole lock are
+	Key     string // the key whose waiters reach the limit; "" if the waiters of the whole lock do
 }
 
 // Error names both numbers, and the key by at most 64 characters.

@@ -24,7 +24,7 @@ type ExploreConfig struct {
 	// AllFaults &^ OverlapFaults.
 	Faults Faults
 
-	// Duration is for how long faults are injected, in simulated time. Default 1 min.
+	// Duration is how long faults are injected, in simulated time. Default 1 min.
 	Duration time.Duration
 
 	// MaxOutage is how long a fault lasts at most, and how far Redis's clock steps. Default 30 s, which is three times
@@ -160,7 +160,7 @@ func watch(t *testing.T, world *atomic.Pointer[World]) (stop func()) {
 	return func() { timer.Stop() }
 }
 
-// watchMargin is how long before go test's timeout a run that does not end is told, at most.
+// watchMargin is how long before go test's timeout a run that does not end is reported, at most.
 const watchMargin = 10 * time.Second
 
 // command returns the command that runs one test with one seed.

@@ -76,7 +76,8 @@ type child struct {
 }
 
 // cmdName is the argument that starts the process that becomes CMD. The next arguments are the number of an open file,
-// CMD's path, and CMD's arguments. A byte on the file means that it may become CMD; end of file means that we are gone.
+// CMD's path, and CMD's arguments. A byte on the file means that it may become CMD; end of file means that fairlock has
+// ended.
 const cmdName = "run-cmd"
 
 // startChild starts the process that becomes CMD, with our own standard files. It becomes CMD after begin, and never if
@@ -120,7 +121,7 @@ func (c *child) begin() {
 	_ = c.gate.Close()
 }
 
-// becomeCMD is all that the process does that becomes CMD. In other processes it does nothing.
+// becomeCMD makes this process CMD if it was started for that. In other processes it does nothing.
 func becomeCMD() {
 	if len(os.Args) < 2 || os.Args[1] != cmdName {
 		return

@@ -104,7 +104,7 @@ func (r *runner) accompany(c *child, g *guard, lease *fairlock.Lease, signals <-
 	}
 }
 
-// end sends CMD SIGTERM, and then kills what is left of its process group. Its error says why.
+// end sends CMD SIGTERM, and then kills its process group. Its error says why.
 func (r *runner) end(c *child, lease *fairlock.Lease, signals <-chan os.Signal) error {
 	lost, grace := lease.Err(), min(r.grace, time.Until(r.killAt(lease)))
 	if errors.Is(lost, fairlock.ErrRevoked) {

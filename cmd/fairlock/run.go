@@ -185,7 +185,7 @@ func (r *runner) client() string {
 // unseen reports whether a client's name cannot contain a character.
 func unseen(c rune) bool { return c <= ' ' || c > '~' }
 
-// run waits for the lock and runs CMD. Its error has the exit code, also that of CMD.
+// run waits for the lock and runs CMD. Its error has the exit code, or that of CMD.
 func (r *runner) run(ctx context.Context, c *connection) error {
 	path, err := find(r.argv[0])
 	if err != nil {

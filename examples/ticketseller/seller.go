@@ -16,8 +16,8 @@ type seller struct {
 	refund  func(buyer string) error
 }
 
-// sell sells one ticket and returns its number, or errSoldOut, or fence.ErrStale if the lock was lost and others have
-// gone on.
+// sell sells one ticket and returns its number, or errSoldOut. It returns fence.ErrStale if the lock was lost and a
+// later holder has sold.
 func (s *seller) sell(ctx context.Context, buyer string) (ticket int, err error) {
 	err = s.lock.Do(ctx, func(ctx context.Context) error { // in line, behind all who came before
 		number, err := fence.FromContext(ctx, s.lock)

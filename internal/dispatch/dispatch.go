@@ -593,7 +593,7 @@ func (d *Dispatcher) alone(r *request) *batch {
 	return b
 }
 
-// inline sends a request. It leaves nothing in flight, also if a hook panics or ends the goroutine. A sender takes the
+// inline sends a request. It leaves nothing in flight, even if a hook panics or ends the goroutine. A sender takes the
 // requests that have queued meanwhile. When the deadline of its ctx ends the request, ctx has ended before inline
 // returns.
 func (d *Dispatcher) inline(r *request, b *batch) (reply any, err error) {

@@ -120,7 +120,7 @@ func (w *Waiter) proceed(ctx context.Context) {
 	}
 }
 
-// outageLeft returns for how long Redis may still not serve the lock's waiters; false: for as long as ctx lasts.
+// outageLeft returns the remaining time in which Redis may not serve the lock's waiters; false: as long as ctx lasts.
 func (w *Waiter) outageLeft() (left time.Duration, limited bool) {
 	most := w.request.MaxOutage
 	if most == 0 && !w.all.env.Calls.Answered() {
@@ -242,7 +242,7 @@ func (w *Waiter) wait(ctx context.Context) {
 	}
 }
 
-// handle handles an event. isNotified tells that a notification has come as well.
+// handle handles an event. A notification has come as well if isNotified is set.
 func (w *Waiter) handle(e event, isNotified bool) {
 	now := w.all.env.Clock.Now()
 	switch e.kind {

@@ -68,7 +68,7 @@ type trial struct {
 	mu     sync.Mutex
 	run    history.Run    // guarded by mu
 	counts map[string]int // guarded by mu: what has happened
-	stood  time.Duration  // guarded by mu: for how long redis-server stood still in all
+	stood  time.Duration  // guarded by mu: how long redis-server stood still in all
 	all    []*process     // guarded by mu: their numbers are their places
 	steps  []clockStep    // guarded by mu
 	log    []history.Note // guarded by mu: what was done
@@ -304,8 +304,7 @@ func (t *trial) stopwatch() func() time.Duration {
 	return func() time.Duration { return time.Since(began) - (stood() - before) }
 }
 
-// stepped is for how long leases and tickets may last longer now, because the server's clock was stepped back
-// meanwhile.
+// stepped is how much longer leases and tickets may last now, because the server's clock was stepped back meanwhile.
 func (t *trial) stepped() time.Duration {
 	var sum time.Duration
 	for _, s := range slices.Backward(t.steps) {

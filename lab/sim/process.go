@@ -36,7 +36,7 @@ type target struct {
 	others  int    // that the tokens of some requests say instead; 0: there is one number
 }
 
-// targetsOf are those of a run whose semaphores have so many permits.
+// targetsOf are the targets of a run whose semaphores have the given number of permits.
 func targetsOf(permits int) []target {
 	return []target{
 		{"mutex", "mutex", 0, 0}, {"other", "mutex", 0, 0}, {"semaphore", "semaphore", permits, permits + 2},

@@ -95,7 +95,7 @@ type world struct {
 	other    release       // of the clients in odd slots
 
 	mu        sync.Mutex
-	processes []*process      // guarded by mu: all, also those that have crashed
+	processes []*process      // guarded by mu: all, including crashed ones
 	current   []*process      // guarded by mu: the live one of each slot
 	events    []history.Event // guarded by mu
 	run       history.Run     // guarded by mu

@@ -7,7 +7,7 @@ local now, now_text -- the server's time in µs; exact below 2^53
 -- 0 or ''.
 local function ttl_of(token) return tonumber(string.sub(token, -30, -24), 36) or 0 end -- in ms
 local function permits_of(token) return tonumber(string.sub(token, -36, -31), 36) or 0 end -- that there are for it
-local function weight_of(token) return tonumber(string.sub(token, -42, -37), 36) or 0 end -- permits that it asks for
+local function weight_of(token) return tonumber(string.sub(token, -42, -37), 36) or 0 end -- permits that it requests
 local function share_of(token) return math.max(tonumber(string.sub(token, -44, -43), 36) or 1, 1) end
 local function limit_of(token) return tonumber(string.sub(token, -50, -45), 36) or 0 end -- of its key; 0: none
 local function key_in(token) return string.sub(string.match(token, '^.*:2%.(.*)$') or '', 1, -51) end

@@ -87,7 +87,7 @@ func (r Report) Lacking(purpose Purpose) []Rights {
 	return nil
 }
 
-// Sorted are the findings that are not ok, the worst first, and those that are.
+// Sorted are the findings that are not ok, the worst first, and then the others.
 func (r Report) Sorted() (bad, well []Finding) {
 	rank := map[Result]int{Problem: 0, Warning: 1, Unchecked: 2}
 	for _, f := range r.Checks {

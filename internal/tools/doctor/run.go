@@ -124,7 +124,7 @@ type server struct {
 	layouts    map[string]int // how many locks have which, as far as the check of keys has seen
 }
 
-// servers finds whom to check. What goes wrong is in the report.
+// servers finds the servers to check. What goes wrong is in the report.
 func servers(ctx context.Context, rdb redis.UniversalClient, o Options, r *Report) (all []*server) {
 	if single, ok := rdb.(*redis.Client); ok {
 		return []*server{{Options: o, rdb: single, all: rdb, address: o.Address, name: lockName()}}

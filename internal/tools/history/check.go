@@ -50,7 +50,7 @@ type size struct {
 	permits int
 }
 
-// most is the highest number of permits at any moment of a span, for a request that says that there are so many.
+// most is the highest number of permits at any moment of a span, for a request with that limit.
 func (l *lock) most(from, to int64, permits int) int {
 	n := 0
 	for s := range l.sizesIn(from, to) {
@@ -198,5 +198,5 @@ func (c *checker) firstLoss(l *lock, from, to int64, parts ...Part) (first *Loss
 	return first
 }
 
-// kept is for how long Redis keeps the ticket of a waiter that sends no heartbeat. One is sent each third of it.
+// kept is how long Redis keeps the ticket of a waiter that sends no heartbeat. One is sent each third of it.
 func (c *checker) kept() int64 { return int64(min(c.WaiterTTL, c.TTL)) }

@@ -11,7 +11,7 @@ import (
 const prompt = int64(25 * time.Millisecond)
 
 // tickets: an acquisition keeps its ticket, and no two have the same one. An acquisition that begins after another one
-// has learned its ticket gets a higher one, also if that has left.
+// has learned its ticket gets a higher one, even if the other one has left.
 func (c *checker) tickets(l *lock) {
 	byTicket := map[uint64]*acquisition{}
 	for _, a := range l.all {

@@ -19,7 +19,7 @@ type seen struct {
 	brought map[grant]int       // which of grants, from 1, brought a token its fence
 }
 
-// grant is what a client is told of one.
+// grant is a grant as its client learns of it.
 type grant struct {
 	token string
 	fence uint64

@@ -112,7 +112,7 @@ func (l Lock) Meant(used []ID) (meant []ID) {
 // NotSearched says why Meant may miss names.
 func NotSearched(err error) string { return "similar names could not be searched: " + Cause(err) }
 
-// mostAlike are those whose names are at least so much like a name, the most alike first.
+// mostAlike are those whose names are at least that similar to a name, the most similar first.
 func mostAlike[T any](name string, least float64, all []T, nameOf func(T) string) (some []T) {
 	type scored struct {
 		one   T

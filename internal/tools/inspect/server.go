@@ -63,8 +63,8 @@ func (l Lock) HeldFor() time.Duration {
 	return h.Age
 }
 
-// ByHeld orders locks: first the one that has been held longest, last those that are not held, or may not be. Each was
-// read at a time of its own, so HeldFor cannot be compared.
+// ByHeld orders locks: first the one that has been held longest, last those that are or may be free. Each was read at a
+// time of its own, so HeldFor cannot be compared.
 func ByHeld(a, b Lock) int {
 	since := func(l Lock) uint64 {
 		if l.HeldFor() < 0 {
@@ -174,9 +174,9 @@ const (
 	atOnce = 16
 )
 
-// Read reads these locks, and lists at most so many waiters of each. Up to Most holders are listed, first those that
-// have held the lock longest. Redis does not order them so, and any of them may matter. The error says that a server
-// did not reply or cannot run scripts now. The locks that could be read are returned all the same.
+// Read reads these locks, and lists at most the given number of waiters of each. Up to Most holders are listed, first
+// those that have held the lock longest. Redis does not order them so, and any of them may matter. The error says that
+// a server did not reply or cannot run scripts now. The locks that could be read are returned all the same.
 func (s *Server) Read(ctx context.Context, waiters int, ids ...ID) (read []Lock, err error) {
 	_, cluster := s.Redis.(*redis.ClusterClient)
 	ctx, stop := context.WithCancelCause(ctx)

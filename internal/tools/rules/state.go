@@ -22,7 +22,7 @@ const (
 	// Kept is how long a tombstone lasts, and the keys of a queue outlast its waiters, less a minute at most
 	Kept        = 11 * Minute
 	soon        = 1500 // ms: a lease that ends within this time is one that the head is told of
-	mostDropped = 50   // how many expired waiters a script of any kind drops at least, if there are so many
+	mostDropped = 50   // how many expired waiters a script of any kind drops at least, if it finds that many
 )
 
 // Key is what Redis has under a key.

@@ -132,7 +132,7 @@ func (s *Step) expired(token string) bool {
 	return s.Before.Heartbeats[token] < s.Before.QueueClock()+Millisecond && !s.waits(token)
 }
 
-// ticket is the token's in the queue when waiters are admitted; one that has none comes after all others.
+// ticket is the token's ticket when waiters are admitted. A token without one comes after all others.
 func (s *Step) ticket(token string) uint64 {
 	ticket := uint64(math.MaxUint64)
 	if w := s.Before.Waiter(token); w != nil && s.Before.Whole() && !s.expired(token) {

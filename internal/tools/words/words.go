@@ -710,7 +710,7 @@ func ofHolder(l inspect.Lock, h admin.Holder, name string) Phrase {
 			"then the lock is free for the next waiter.", name, inspect.Count(h.Missed, "renewal"), inspect.Span(h.TTL))}
 }
 
-// amount is a part of so many holders.
+// amount is a part of the holders.
 func amount(n, of int, l inspect.Lock) string {
 	switch {
 	case n == of:

@@ -166,7 +166,7 @@ type reader struct {
 	Record
 
 	now    func() int64
-	kept   int64         // µs: a queue is kept at least for so long after a heartbeat
+	kept   int64         // µs: how long a queue is kept at least after a heartbeat
 	marked chan struct{} // receives when the marker was read; has room for one
 	locks  map[string]*lock
 	at     int64    // µs: when the last command was carried out
