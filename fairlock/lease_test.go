@@ -19,7 +19,7 @@ import (
 // for a TTL from when the request arrived.
 //
 //fairlock:promise A lease ends here first: one safety margin before its TTL, counted from before the request was sent
-func TestLease_EndsOneSafetyMarginBeforeItsTTL(t *testing.T) {
+func TestLease_SafetyMargin(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		var j journal
 		client := s.Client(fairlock.Config{Trace: j.trace()})
@@ -215,7 +215,7 @@ func TestRenew_AnotherHasSucceeded(t *testing.T) {
 // lost lease arrive later.
 //
 //fairlock:promise Late requests of a resumed lease: what the process sends late that had the lease before changes nothing
-func TestResume_WhatArrivesLateChangesNothing(t *testing.T) {
+func TestResume_LateRequests(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		first := s.Client(fairlock.Config{})
 		recorder := record(first)

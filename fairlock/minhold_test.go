@@ -95,7 +95,7 @@ func TestMinHold_StaysTaken(t *testing.T) {
 }
 
 // ForceRelease frees a lock that was released and is kept, and others see who released it.
-func TestMinHold_OthersSeeThatItWasReleased(t *testing.T) {
+func TestMinHold_ShownAsReleased(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		m := s.Client(fairlock.Config{Name: "job"}).Mutex("x", fairlock.WithMinHold(5*time.Second))
 		unlock(t, hold(t, m.Lock))

@@ -90,7 +90,7 @@ func TestClient_Shutdown(t *testing.T) {
 // does not count.
 //
 //fairlock:promise Shutdown
-func TestClient_ShutdownEndsWaitersWithoutALease(t *testing.T) {
+func TestClient_ShutdownEndsWaiters(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client, other := s.Client(fairlock.Config{}), s.Client(fairlock.Config{})
 		for _, name := range []string{"x", "y"} {

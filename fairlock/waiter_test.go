@@ -19,7 +19,7 @@ import (
 // counts from when the request was sent that found the waiter queued.
 //
 //fairlock:promise A handoff is prompt: the release notifies the next waiter, no heartbeat has to find it; a waiter with too little trusted time sends acquire
-func TestWaiter_UsesAHandoffWhileItIsTrusted(t *testing.T) {
+func TestWaiter_TrustedHandoff(t *testing.T) {
 	const ttl, waiterTTL = 90 * time.Second, 3 * time.Second
 	bubbles(t, map[time.Duration]bool{0: true, 799 * time.Millisecond: true, 800 * time.Millisecond: false},
 		func(t *testing.T, s *fairlocktest.Server, waits time.Duration, used bool) {
@@ -67,7 +67,7 @@ func TestWaiter_HandoffWithinAClient(t *testing.T) {
 // More readers than one call of a script admits get in together at the release of a writer, and send nothing for it.
 //
 //fairlock:promise Readers and writers
-func TestWaiter_AdmittedReadersSendNothingMore(t *testing.T) {
+func TestWaiter_AdmittedReaders(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client, sent, _ := listening(t, s, fairlock.Config{})
 		writer, start := s.RWMutex("x").HoldAs("writer"), time.Now()
@@ -92,7 +92,7 @@ func TestWaiter_AdmittedReadersSendNothingMore(t *testing.T) {
 // third of WaiterTTL.
 //
 //fairlock:fault A notification is lost: the next waiter, or all who were admitted, are in within one heartbeat; the order holds; the subscription is replaced
-func TestWaiter_LostNotificationIsFoundByTheHeartbeat(t *testing.T) {
+func TestWaiter_LostNotification(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client, _, j := listening(t, s, fairlock.Config{})
 		client.Link.DropNotifications()
@@ -156,7 +156,7 @@ func TestWaiter_OutageAfterItsGrant(t *testing.T) {
 // are lost.
 //
 //fairlock:fault CLIENT KILL, SCRIPT FLUSH, a pause, a restart with or without persistence: no error for a waiter whose ctx has time
-func TestWaiter_NoErrorWhileItsContextHasTime(t *testing.T) {
+func TestWaiter_NoErrorWithinContext(t *testing.T) {
 	type clients = [2]*fairlocktest.Client
 	flush := func(t *testing.T, c clients) { require.NoError(t, c[0].Redis.ScriptFlush(t.Context()).Err()) }
 	bubbles(t, map[string]func(t *testing.T, s *fairlocktest.Server, c clients){

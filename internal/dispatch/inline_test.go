@@ -189,7 +189,7 @@ func TestInline_HangingHoldsUpNoOther(t *testing.T) {
 }
 
 // What waits when an inline command ends goes to a sender, and the caller of that command returns.
-func TestInline_WhatWaitsIsSentAfterIt(t *testing.T) {
+func TestInline_QueuedSentAfterwards(t *testing.T) {
 	inlineBubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
 		warm(t, d)
 		s.beginInline(t, d, "hangs")
@@ -208,7 +208,7 @@ func TestInline_WhatWaitsIsSentAfterIt(t *testing.T) {
 
 // A hook that panics, or ends its goroutine, does so on the caller's goroutine. Nothing stays in flight, and what waits
 // is sent.
-func TestInline_HookThatEndsItsGoroutine(t *testing.T) {
+func TestInline_HookEndsGoroutine(t *testing.T) {
 	for name, end := range map[string]func(){"panic": func() { panic("hook") }, "exit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
 			inlineBubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
@@ -245,7 +245,7 @@ func TestInline_HookThatEndsItsGoroutine(t *testing.T) {
 }
 
 // After a command without a reply, the next one has a sender, which can be left when ctx ends.
-func TestInline_NotWhileRedisDoesNotAnswer(t *testing.T) {
+func TestInline_NotDuringOutage(t *testing.T) {
 	inlineBubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, _ int) {
 		warm(t, d)
 		s.fault["no reply"] = func(context.Context) error { return errors.New("connection reset") }

@@ -220,7 +220,7 @@ func TestAborted(t *testing.T) {
 }
 
 // Words of a host's name, say, do not make an error one of Redis.
-func TestErrors_OnlyThoseOfRedisAreExplained(t *testing.T) {
+func TestErrors_OnlyRedisExplained(t *testing.T) {
 	const text = "lookup NOPERM-OOM-WRONGTYPE.example: no such host"
 	_, _, err := fail(t, &net.OpError{Op: "dial", Err: errors.New(text)})
 	require.EqualError(t, err, "dial: "+text)

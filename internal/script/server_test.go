@@ -68,7 +68,7 @@ func (m *machine) eachSample(change func(), check func(lock, name string, s samp
 // A server that refuses writes for a while says so, and not that a request is done which changes something later.
 //
 //fairlock:fault Redis refuses writes for a while when a waiter leaves (READONLY, NOREPLICAS, …): the waiter is out of the queue as soon as Redis accepts it
-func TestRefusedWrites_AreAnErrorOrChangeNothing(t *testing.T) {
+func TestRefusedWrites(t *testing.T) {
 	primary, err := net.Listen("tcp", "127.0.0.1:0") // which never replies
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = primary.Close() })
