@@ -178,7 +178,7 @@ func eviction(f facts) Finding {
 	case known && limit == 0:
 		return is(Warning, "maxmemory-policy is %s; nothing is evicted as long as maxmemory is 0", policy)
 	}
-	return is(Problem, "maxmemory-policy is %s: if a key is evicted, two clients can hold its lock, or its queue loses its order",
+	return is(Problem, "maxmemory-policy is %s: an evicted lock can have two holders, an evicted queue loses its order",
 		policy)
 }
 
