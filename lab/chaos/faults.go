@@ -355,11 +355,12 @@ func moveSlot(t *trial, d dice) error {
 // stepBack steps the server's clock back by up to half a TTL.
 func stepBack(t *trial, d dice) error { return t.step(-d.between(ttl/100, ttl/2)) }
 
-// step steps the server's clock by up to two TTLs, forward or back, and never far away from the right time.
+// step steps the server's clock forward by up to two TTLs, or back by up to one, and never far away from the right
+// time. If it steps back further while a script runs, leases end early.
 func step(t *trial, d dice) error {
 	by := d.between(ttl/100, 2*ttl)
 	if t.clock.Off() > 0 {
-		by = -by
+		by = -min(by, ttl)
 	}
 	return t.step(by)
 }
@@ -381,10 +382,8 @@ func (t *trial) step(by time.Duration) error {
 	t.mu.Unlock()
 	what := "clock stepped back"
 	if by > 0 {
-		what = "clock stepped forward"
-	}
-	if by > 0 || -by > ttl { // in a script of Redis 7.0, a new key has then expired: its end is by the new clock
 		t.lose(from)
+		what = "clock stepped forward"
 	}
 	t.happened(what, from)
 	return nil
