@@ -1,0 +1,163 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/tools/golden"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/sample"
+)
+
+// TestSessions runs testdata/sessions.txt: what clients of the library and the command do, and what the command says.
+// Each session has a server of its own. Steps are
+//
+//	$ fairlock WORDS                                                          and what that says
+//	> CLIENT locks|waits|unlocks mutex|semaphore|rwmutex|keyed NAME[/NAMESPACE] [SIZE]  and its error
+//	> redis COMMAND
+//
+// A client takes two permits of a semaphore, and one for key a of a keyed semaphore. #1 is the first fence of the
+// session, durations are rounded to minutes, and ␣ is a space in a word. The file is written anew with -update.
+func TestSessions(t *testing.T) {
+	f := newFixture(t)
+	text, err := os.ReadFile("testdata/sessions.txt")
+	require.NoError(t, err)
+	var said strings.Builder
+	for part := range strings.SplitSeq(string(text), "\n\n# ") {
+		title, steps, _ := strings.Cut(strings.TrimPrefix(part, "# "), "\n")
+		t.Run(title, func(t *testing.T) {
+			f.t, f.server, f.namespace = t, redistest.Start(t), "shop"
+			s := session{fixture: f.at("unix://" + f.server.Addr()), leases: map[string]chan *fairlock.Lease{}}
+			said.WriteString("\n# " + title + "\n")
+			for step := range strings.Lines(strings.TrimSuffix(steps, "\n") + "\n") {
+				if words := s.words(step); strings.HasPrefix(step, "> ") {
+					said.WriteString(step + s.act(words[1:]))
+				} else if strings.HasPrefix(step, "$ fairlock ") {
+					said.WriteString(step + s.say(s.call(words[2:]...)))
+				}
+			}
+		})
+	}
+	golden.Equal(t, "sessions.txt", strings.TrimPrefix(said.String(), "\n"))
+}
+
+// session is a session under way.
+type session struct {
+	fixture
+	leases map[string]chan *fairlock.Lease // by client and lock
+	fences []string
+}
+
+// words are those of a step.
+func (s *session) words(step string) []string {
+	words := strings.Fields(step)
+	for i, word := range words {
+		words[i] = strings.ReplaceAll(word, "␣", " ")
+		if n, err := strconv.Atoi(strings.TrimPrefix(word, "#")); err == nil && word[0] == '#' {
+			words[i] = s.fences[n-1]
+		}
+	}
+	return words
+}
+
+// act has a client do something, and returns its error.
+func (s *session) act(words []string) string {
+	s.t.Helper()
+	if words[0] == "redis" {
+		args := make([]any, len(words)-1)
+		for i, word := range words[1:] {
+			args[i] = word
+		}
+		require.NoError(s.t, s.server.Client().Do(s.t.Context(), args...).Err())
+		return ""
+	}
+	verb, kind := words[1], words[2]
+	name, namespace, elsewhere := strings.Cut(words[3], "/")
+	f, key := s.fixture, strings.Join(slices.Concat(words[:1], words[2:4]), " ")
+	if elsewhere {
+		f.namespace = namespace
+	}
+	if verb == "unlocks" {
+		lease := <-s.leases[key]
+		if err := lease.Unlock(s.t.Context()); err != nil {
+			return "  " + err.Error() + "\n"
+		}
+		return ""
+	}
+	size := 0
+	if len(words) > 4 {
+		var err error
+		size, err = strconv.Atoi(words[4])
+		require.NoError(s.t, err)
+	}
+	c, acquire := f.client(words[0]), map[string]func(context.Context) (*fairlock.Lease, error){}
+	acquire["mutex"] = c.Mutex(name).Lock
+	acquire["rwmutex"] = c.RWMutex(name).Lock
+	acquire["semaphore"] = permits(c.Semaphore(name, size))
+	acquire["keyed"] = func(ctx context.Context) (*fairlock.Lease, error) {
+		return c.KeyedSemaphore(name, size).Key("a").Acquire(ctx, 1)
+	}
+	leases := make(chan *fairlock.Lease, 1)
+	s.leases[key] = leases
+	if verb == "locks" {
+		leases <- f.hold(acquire[kind])
+		return ""
+	}
+	of := map[string]lock{"mutex": c.Mutex(name), "semaphore": c.Semaphore(name, size)}[kind]
+	n := f.state(of).Waiting
+	go func() { // until the client is closed
+		lease, _ := acquire[kind](s.t.Context())
+		leases <- lease
+	}()
+	f.queued(of, n+1)
+	return ""
+}
+
+var (
+	fence    = regexp.MustCompile(`\b\d{16}\b`)
+	moments  = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z| UTC)`)
+	duration = regexp.MustCompile(`(after )?(\b\d[\d.hmµn]*s\b|\b\d+h\d+m\b)`)
+	unstable = regexp.MustCompile(`"\w+_ms":(\d+|null),?`)
+	process  = regexp.MustCompile(`-\d+@[\w.-]+`)
+	spaces   = regexp.MustCompile(`(\S) {3,}`)
+)
+
+// say is what the command has said, without what is new in each run, and its exit code.
+func (s *session) say(r result) string {
+	text := r.out
+	for line := range strings.Lines(r.errs) {
+		text += "2> " + line
+	}
+	if r.code != 0 {
+		text += fmt.Sprintf("exit code %d\n", r.code)
+	}
+	text = strings.ReplaceAll(text, s.server.Addr(), "REDIS")
+	text = moments.ReplaceAllString(unstable.ReplaceAllString(text, ""), "NOW")
+	text = fence.ReplaceAllStringFunc(text, func(number string) string {
+		if !slices.Contains(s.fences, number) {
+			s.fences = append(s.fences, number)
+		}
+		return fmt.Sprint("#", 1+slices.Index(s.fences, number))
+	})
+	text = duration.ReplaceAllStringFunc(process.ReplaceAllString(text, "-PID@HOST"), func(text string) string {
+		if strings.HasPrefix(text, "after ") { // as the command line has it
+			return text
+		}
+		d, err := time.ParseDuration(text)
+		require.NoError(s.t, err)
+		return d.Round(time.Minute).String()
+	})
+	return spaces.ReplaceAllString(sample.Stable(text), "$1  ")
+}
