@@ -4,11 +4,8 @@ package main
 
 import (
 	"context"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"net"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -570,35 +567,6 @@ func TestConnection_WrongServer(t *testing.T) {
 	require.Equal(t, result{out: "in\n"}, f.start(f.command(append([]string{"run", "--pass-redis"},
 		inner[1:]...)...)).wait())
 	require.Equal(t, result{out: "in\n"}, f.run("x", "FAIRLOCK_REDIS="+f.url+" "+program+" run y -- echo in").wait())
-}
-
-func TestConnection_TLS(t *testing.T) {
-	f := newFixture(t)
-	dir, port := t.TempDir(), fmt.Sprint(redistest.FreePort(t))
-	web := httptest.NewTLSServer(nil) // for its certificate
-	web.Close()
-	cert := web.TLS.Certificates[0]
-	private, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
-	require.NoError(t, err)
-	both := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}),
-		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})...)
-	file := filepath.Join(dir, "both.pem")
-	require.NoError(t, os.WriteFile(file, both, 0o600))
-	redistest.Start(t, "--tls-port", port, "--tls-cert-file", file, "--tls-key-file", file, "--tls-auth-clients", "no")
-	plain := redistest.StartTCP(t)
-	require.Equal(t, result{out: "in\n"}, f.at("rediss://localhost:"+port+"?skip_verify=true").run("x", "echo in").wait())
-	noTLS, tls := f.at("redis://localhost:"+port), f.at("rediss://"+plain.Addr())
-	const speaks, speaksNot = "that port speaks TLS: begin the URL with rediss://",
-		"that port does not speak TLS: begin the URL with redis://"
-	together(f, map[string]func(*testing.T){
-		"list":            func(t *testing.T) { refused(t, noTLS.call("list"), exitUnreachable, "; "+speaks) },
-		"doctor":          func(t *testing.T) { assert.Contains(t, noTLS.call("doctor").out, "; "+speaks) },
-		"list with TLS":   func(t *testing.T) { refused(t, tls.call("list"), exitUnreachable, "; "+speaksNot) },
-		"doctor with TLS": func(t *testing.T) { assert.Contains(t, tls.call("doctor").out, "; "+speaksNot) },
-		"run with TLS": func(t *testing.T) { // no answer; without TLS the server closes the connection
-			refused(t, tls.attempt("x --wait 1s"), exitTimeout, "timed out after 1s waiting for x: "+speaksNot)
-		},
-	}, func(t *testing.T, _ fixture, _ string, test func(*testing.T)) { test(t) })
 }
 
 // However Redis hangs, --wait is kept: go-redis would wait for an hour.

@@ -74,6 +74,18 @@ func TestConnection_TLSFiles(t *testing.T) {
 		"that port requires a client certificate: use --tls-cert and --tls-key")
 	require.Contains(t, f.done(append([]string{"list"}, flags...)...), "\nno locks in this namespace or in any other\n")
 
+	plain := redistest.StartTCP(t)
+	noTLS, tls := f.at("redis://localhost:"+port), f.at("rediss://"+plain.Addr())
+	const speaks, speaksNot = "; that port speaks TLS: begin the URL with rediss://",
+		"that port does not speak TLS: begin the URL with redis://"
+	refused(t, noTLS.call("list"), exitUnreachable, speaks)
+	require.Contains(t, noTLS.call("doctor").out, speaks)
+	refused(t, tls.call("list"), exitUnreachable, "; "+speaksNot)
+	require.Contains(t, tls.call("doctor").out, "; "+speaksNot)
+	refused(t, tls.attempt("x --wait 1s"), exitTimeout, "timed out after 1s waiting for x: "+speaksNot)
+	unverified := f.at(f.url + "?skip_verify=true")
+	require.Contains(t, unverified.done(append([]string{"list"}, flags[2:]...)...), "\nno locks in this namespace")
+
 	m := f.client("").Mutex("x")
 	relative := f.with(envTLSCA+"=ca.pem", envTLSCert+"=client.pem", envTLSKey+"=client.key")
 	begin := func(args ...string) *running {
@@ -90,13 +102,12 @@ func TestConnection_TLSFiles(t *testing.T) {
 	killed.signal(syscall.SIGKILL)
 	f.hold(m.Lock)
 
-	plain := f.at("redis://localhost:" + port)
 	for _, wrong := range []struct {
 		f    fixture
 		args []string
 		why  string
 	}{
-		{plain, flags, "need a URL that begins with rediss://"},
+		{noTLS, flags, "need a URL that begins with rediss://"},
 		{f, flags[:4], "--tls-cert and --tls-key need each other"},
 		{f, append([]string{"--tls-ca", "/no/such/file"}, flags[2:]...), "--tls-ca: open /no/such/file: no such file"},
 		{f, append([]string{"--tls-ca", file("client.key")}, flags[2:]...), "client.key: there is no certificate in PEM"},
