@@ -324,28 +324,6 @@ func TestRun_RedisHangsWhenCMDEnds(t *testing.T) {
 		`^fairlock: CMD has ended, but one could not be released; it is free in [^\n]+: no answer within 5s\n$`, got.errs)
 }
 
-func TestRun_CMDCannotBeRun(t *testing.T) {
-	f := newFixture(t)
-	nowhere := f.at("unix:///no/such/socket") // it is told before anything is sent
-	file := func(name string) string { return filepath.Join(files, name) }
-	for _, c := range []struct {
-		cmd, why string
-		code     int
-	}{
-		{"no-such-program", "not found", exitNotFound},
-		{"/no/such/program", "not found", exitNotFound},
-		{file("plain"), "permission denied", exitCannotRun},
-		{files, "is a directory", exitCannotRun},
-	} {
-		refused(t, nowhere.call("run", "x", "--", c.cmd), c.code, "CMD "+c.cmd+": "+c.why)
-	}
-	for name, r := range map[string]result{ // which the system finds only when it starts it
-		"binary": {code: exitCannotRun, errs: "exec format error"}, "script": {code: exitNotFound, errs: "no such file"},
-	} {
-		refused(t, f.start(f.command("run", "x", "--", file(name))).wait(), r.code, "CMD "+file(name)+": "+r.errs)
-	}
-}
-
 // An upgrade, while somebody waits.
 func TestRun_ProgramIsReplacedWhileItRuns(t *testing.T) {
 	f := newFixture(t)

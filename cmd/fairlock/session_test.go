@@ -44,6 +44,8 @@ func TestSessions(t *testing.T) {
 			for step := range strings.Lines(strings.TrimSuffix(steps, "\n") + "\n") {
 				if words := s.words(step); strings.HasPrefix(step, "> ") {
 					said.WriteString(step + s.act(words[1:]))
+				} else if strings.HasPrefix(step, "$ fairlock run ") { // CMD and the guard write to files of a process
+					said.WriteString(step + s.say(s.start(s.command(words[2:]...)).wait()))
 				} else if strings.HasPrefix(step, "$ fairlock ") {
 					said.WriteString(step + s.say(s.call(words[2:]...)))
 				}
@@ -64,7 +66,7 @@ type session struct {
 func (s *session) words(step string) []string {
 	words := strings.Fields(step)
 	for i, word := range words {
-		words[i] = strings.ReplaceAll(word, "␣", " ")
+		words[i] = strings.NewReplacer("␣", " ", "REDIS", s.server.Addr(), "FILES", files).Replace(word)
 		if n, err := strconv.Atoi(strings.TrimPrefix(word, "#")); err == nil && word[0] == '#' {
 			words[i] = s.fences[n-1]
 		}
@@ -143,7 +145,7 @@ func (s *session) say(r result) string {
 	if r.code != 0 {
 		text += fmt.Sprintf("exit code %d\n", r.code)
 	}
-	text = strings.ReplaceAll(text, s.server.Addr(), "REDIS")
+	text = strings.NewReplacer(s.server.Addr(), "REDIS", files, "FILES").Replace(text)
 	text = moments.ReplaceAllString(unstable.ReplaceAllString(text, ""), "NOW")
 	text = fence.ReplaceAllStringFunc(text, func(number string) string {
 		if !slices.Contains(s.fences, number) {
