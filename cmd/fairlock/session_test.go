@@ -34,25 +34,29 @@ func TestSessions(t *testing.T) {
 	f := newFixture(t)
 	text, err := os.ReadFile("testdata/sessions.txt")
 	require.NoError(t, err)
-	var said strings.Builder
-	for part := range strings.SplitSeq(string(text), "\n\n# ") {
+	var titles []string
+	sessions := map[string]string{}
+	for part := range strings.SplitSeq(strings.TrimSpace(string(text)), "\n\n# ") {
 		title, steps, _ := strings.Cut(strings.TrimPrefix(part, "# "), "\n")
-		t.Run(title, func(t *testing.T) {
-			f.t, f.server, f.namespace = t, redistest.Start(t), "shop"
-			s := session{fixture: f.at("unix://" + f.server.Addr()), leases: map[string]chan *fairlock.Lease{}}
-			said.WriteString("\n# " + title + "\n")
-			for step := range strings.Lines(strings.TrimSuffix(steps, "\n") + "\n") {
-				if words := s.words(step); strings.HasPrefix(step, "> ") {
-					said.WriteString(step + s.act(words[1:]))
-				} else if strings.HasPrefix(step, "$ fairlock run ") { // CMD and the guard write to files of a process
-					said.WriteString(step + s.say(s.start(s.command(words[2:]...)).wait()))
-				} else if strings.HasPrefix(step, "$ fairlock ") {
-					said.WriteString(step + s.say(s.call(words[2:]...)))
-				}
-			}
-		})
+		titles, sessions[title] = append(titles, title), steps+"\n"
 	}
-	golden.Equal(t, "sessions.txt", strings.TrimPrefix(said.String(), "\n"))
+	said := make([]string, len(titles))
+	together(f, sessions, func(t *testing.T, f fixture, title, steps string) {
+		f.server, f.namespace = redistest.Start(t), "shop"
+		s := session{fixture: f.at("unix://" + f.server.Addr()), leases: map[string]chan *fairlock.Lease{}}
+		shown := "# " + title + "\n"
+		for step := range strings.Lines(steps) {
+			if words := s.words(step); strings.HasPrefix(step, "> ") {
+				shown += step + s.act(words[1:])
+			} else if strings.HasPrefix(step, "$ fairlock run ") { // CMD and the guard write to files of a process
+				shown += step + s.say(s.start(s.command(words[2:]...)).wait())
+			} else if strings.HasPrefix(step, "$ fairlock ") {
+				shown += step + s.say(s.call(words[2:]...))
+			}
+		}
+		said[slices.Index(titles, title)] = shown
+	})
+	golden.Equal(t, "sessions.txt", strings.Join(said, "\n"))
 }
 
 // session is a session under way.
