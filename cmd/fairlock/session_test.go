@@ -24,12 +24,13 @@ import (
 // TestSessions runs testdata/sessions.txt: what clients of the library and the command do, and what the command says.
 // Each session has a server of its own. Steps are
 //
-//	$ fairlock WORDS                                                          and what that says
-//	> CLIENT locks|waits|unlocks mutex|semaphore|rwmutex|keyed NAME[/NAMESPACE] [SIZE]  and its error
+//	$ fairlock WORDS   and what that says
+//	> CLIENT locks|waits|unlocks mutex|semaphore|rwmutex|keyed NAME[/NAMESPACE] [SIZE]   and its error
 //	> redis COMMAND
 //
-// A client takes two permits of a semaphore, and one for key a of a keyed semaphore. #1 is the first fence of the
-// session, durations are rounded to minutes, and ␣ is a space in a word. The file is written anew with -update.
+// A client takes two permits of a semaphore, and one for key a of a keyed semaphore. #1 is the first fence that the
+// command has said, and ␣ is a space in a word. Durations are rounded to minutes. The file is written anew with -update.
+// The last number of a lock with waiters is not said: a waiter that asks again changes it.
 func TestSessions(t *testing.T) {
 	f := newFixture(t)
 	text, err := os.ReadFile("testdata/sessions.txt")
@@ -46,12 +47,13 @@ func TestSessions(t *testing.T) {
 		s := session{fixture: f.at("unix://" + f.server.Addr()), leases: map[string]chan *fairlock.Lease{}}
 		shown := "# " + title + "\n"
 		for step := range strings.Lines(steps) {
-			if words := s.words(step); strings.HasPrefix(step, "> ") {
-				shown += step + s.act(words[1:])
-			} else if strings.HasPrefix(step, "$ fairlock run ") { // CMD and the guard write to files of a process
-				shown += step + s.say(s.start(s.command(words[2:]...)).wait())
-			} else if strings.HasPrefix(step, "$ fairlock ") {
-				shown += step + s.say(s.call(words[2:]...))
+			switch words := strings.Fields(step); {
+			case strings.HasPrefix(step, "> "):
+				shown += step + s.act(s.meant(words[1:]))
+			case strings.HasPrefix(step, "$ fairlock run "): // CMD and the guard write to files of a process
+				shown += step + s.say(s.start(s.command(s.meant(words[2:])...)).wait())
+			case strings.HasPrefix(step, "$ fairlock "):
+				shown += step + s.say(s.call(s.meant(words[2:])...))
 			}
 		}
 		said[slices.Index(titles, title)] = shown
@@ -66,12 +68,12 @@ type session struct {
 	fences []string
 }
 
-// words are those of a step.
-func (s *session) words(step string) []string {
-	words := strings.Fields(step)
+// meant are the words for which those of a step stand.
+func (s *session) meant(words []string) []string {
 	for i, word := range words {
 		words[i] = strings.NewReplacer("␣", " ", "REDIS", s.server.Addr(), "FILES", files).Replace(word)
 		if n, err := strconv.Atoi(strings.TrimPrefix(word, "#")); err == nil && word[0] == '#' {
+			require.LessOrEqual(s.t, n, len(s.fences), "%s has not been seen", word)
 			words[i] = s.fences[n-1]
 		}
 	}
