@@ -24,8 +24,8 @@ import (
 //	> redis KEY VALUE, > checks, > sleep DURATION, > link cut|hang|mend, > delay DURATION
 //	METHOD TARGET [TYPED [ORIGIN]]   and what the page shows
 //
-// A rest is a mutex with a minimum hold of an hour. Semaphores have 3 permits. #1 is the first fence of the session, and
-// ␣ is a space in a word. The file is written anew with -update.
+// A rest is a mutex with a minimum hold of an hour. Semaphores have 3 permits. #1 is the first fence of the session,
+// and ␣ is a space in a word. The file is written anew with -update.
 func TestHandler_Sessions(t *testing.T) {
 	t.Parallel()
 	file, err := os.ReadFile("testdata/sessions.txt")

@@ -44,12 +44,6 @@ type seen struct {
 	Waiters []struct{ Client string }
 }
 
-// header begins what status and list write: where it was read, and when, with a zone.
-func (f fixture) header() string {
-	return fmt.Sprintf(`%s, namespace %s, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\n`, regexp.QuoteMeta(f.server.Addr()),
-		f.namespace)
-}
-
 // What a server says before it closes the connection is the error, and there is advice for that.
 func TestConnection_Said(t *testing.T) {
 	f := newFixture(t)
