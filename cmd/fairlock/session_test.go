@@ -30,7 +30,8 @@ import (
 //
 // A client takes two permits of a semaphore, and one for key a of a keyed semaphore. #1 is the first fence that the
 // command has said, and ␣ is a space in a word. Durations are rounded to minutes.
-// The file is written anew with -update. The last number of a lock with waiters is not said: a waiter that asks again changes it.
+// The file is written anew with -update. The last number of a lock with waiters is not said: a waiter that asks again
+// changes it.
 func TestSessions(t *testing.T) {
 	f := newFixture(t)
 	text, err := os.ReadFile("testdata/sessions.txt")
