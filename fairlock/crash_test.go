@@ -14,13 +14,13 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tools/machine"
 )
 
-// later is how long after an expiry in Redis a waiter asks: Redis rounds to milliseconds.
+// later is how long after an expiry in Redis a waiter sends acquire: Redis rounds to milliseconds.
 const later = time.Millisecond
 
-// The waiter behind a holder that has crashed has the lock as soon as the holder's TTL has ended, by one acquire.
+// The waiter behind a crashed holder is granted the lock as soon as the holder's TTL has ended, by one acquire.
 //
 //fairlock:fault A holder crashes: the next one is in when the rest of its TTL has passed, and not before
-func TestCrash_HolderCostsTheRestOfItsTTL(t *testing.T) {
+func TestCrash_HolderCost(t *testing.T) {
 	bubbles(t, map[string]time.Duration{
 		"no heartbeat meets the end":       time.Second / 2,
 		"the end comes before a heartbeat": ttl - 100*time.Millisecond,
@@ -41,11 +41,10 @@ func TestCrash_HolderCostsTheRestOfItsTTL(t *testing.T) {
 	})
 }
 
-// A row of waiters that have crashed costs one WaiterTTL in all, also if the first of them has just been granted the
-// lock.
+// A row of crashed waiters costs one WaiterTTL in all, even if the first of them has just been granted the lock.
 //
 //fairlock:fault Waiters crash, a hundred in a row: one WaiterTTL in all, and at most one interval between heartbeats
-func TestCrash_RowOfWaitersCostsOneWaiterTTL(t *testing.T) {
+func TestCrash_RowOfWaiters(t *testing.T) {
 	const waiterTTL = 3500 * time.Millisecond // half an interval after a heartbeat
 	bubbles(t, map[string]time.Duration{
 		"expired at the release": waiterTTL, "granted at the release": time.Second,
@@ -69,7 +68,7 @@ func TestCrash_RowOfWaitersCostsOneWaiterTTL(t *testing.T) {
 	})
 }
 
-// suspendWaiter has a waiter granted the lock while its machine is suspended. wake ends that.
+// suspendWaiter grants a waiter the lock while its machine is suspended. The function wake ends that.
 func suspendWaiter(t *testing.T, s *fairlocktest.Server) (q *acquisition, other *fairlocktest.Client,
 	wake func() time.Time) {
 	t.Helper()
@@ -92,7 +91,7 @@ func suspendWaiter(t *testing.T, s *fairlocktest.Server) (q *acquisition, other 
 // less.
 //
 //fairlock:fault A waiter is stopped while the lock is handed to it
-func TestWaiter_SuspendedMachineTrustsNotificationForLess(t *testing.T) {
+func TestWaiter_SuspendedTrustedTime(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		q, _, wake := suspendWaiter(t, s)
 		ends := time.Now().Add(bounds.DefaultWaiterTTL)
@@ -106,7 +105,7 @@ func TestWaiter_SuspendedMachineTrustsNotificationForLess(t *testing.T) {
 // The machine of a waiter sleeps while it is notified: the old notification is not trusted.
 //
 //fairlock:fault A waiter is stopped while the lock is handed to it: beyond the time given it does not trust the grant; within it, it has the lock
-func TestWaiter_SuspendedMachineTrustsNoOldNotification(t *testing.T) {
+func TestWaiter_SuspendedOldNotification(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		q, other, wake := suspendWaiter(t, s)
 		pass(time.Minute)

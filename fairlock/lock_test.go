@@ -72,8 +72,8 @@ func TestDo_ReportsALossOnce(t *testing.T) {
 	})
 }
 
-// TryDo calls f only if the lock is free and nobody waits, and never waits. Its own ErrBusy differs from that of a lock
-// that f has tried.
+// TryDo calls f only if the lock is free and has no waiters, and never waits. Its own ErrBusy differs from that of a
+// lock that f has tried.
 //
 //fairlock:promise Do
 func TestTryDo(t *testing.T) {
@@ -105,7 +105,7 @@ func TestTryDo(t *testing.T) {
 // If the reply to a force-release is lost, it is sent again. By then the next waiter has the lock, and keeps it.
 //
 //fairlock:promise Force-release
-func TestForceRelease_LostReplyTakesFromOneHolder(t *testing.T) {
+func TestForceRelease_LostReply(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client, operator := s.Client(fairlock.Config{}), s.Client(fairlock.Config{})
 		operator.Redis.AddHook(&recorder{before: func(n int, _ redis.Cmder) error {
@@ -129,8 +129,8 @@ func TestForceRelease_LostReplyTakesFromOneHolder(t *testing.T) {
 	})
 }
 
-// Whichever reply is lost, each request takes effect once: no loss is reported that is none, no lock is held by nobody,
-// and the fence makes one step for each grant.
+// Each reply is lost in turn, and each request takes effect once: no false loss is reported, each held lock has a
+// holder, and each grant raises the fence once.
 //
 //fairlock:fault The reply to a script is lost: it takes effect once: no false loss, no lock that nobody holds, one step of the fence
 //fairlock:fault The reply to a release is lost, and another client has the lock meanwhile: released; the lock of the other client is untouched
@@ -244,7 +244,7 @@ func TestInspect_RenewalsOfAHolder(t *testing.T) {
 // Redis does not undo what a script has written before one of its commands is refused.
 //
 //fairlock:fault A script fails half-way: Lock returns the error, and what the script had granted or queued is removed at once; while Redis refuses that, it is tried each second for TTL + WaiterTTL
-func TestLock_LeavesAfterAScriptThatFailed(t *testing.T) {
+func TestLock_LeavesAfterScriptError(t *testing.T) {
 	const failed = "ERR The user executing the script can't run this command or subcommand script: 0123, on @user_script:3."
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client := s.Client(fairlock.Config{})
@@ -273,11 +273,11 @@ func TestLock_LeavesAfterAScriptThatFailed(t *testing.T) {
 	})
 }
 
-// The cause of the caller's ctx says nothing about the request that was in flight, also if it is an error of Redis: an
-// errgroup's ctx ends with whatever one of its functions has returned.
+// The cause of the caller's ctx says nothing about the request that was in flight, even if it is an error of Redis. An
+// errgroup's ctx ends with any error that one of its functions has returned.
 //
 //fairlock:fault ctx ends with an error of Redis as its cause: as any other end of ctx; the lock is not held afterwards
-func TestLock_CauseThatIsAnErrorOfRedis(t *testing.T) {
+func TestLock_CauseIsRedisError(t *testing.T) {
 	bubbles(t, map[string]error{
 		"of another command": refusal("WRONGTYPE x"), "of another script": refusal(
 			"NOSCRIPT x"), "of another server": refusal("READONLY x"),

@@ -16,7 +16,7 @@ import (
 // The waiters of one client send one heartbeat together, each second. It keeps their tickets.
 //
 //fairlock:promise Waiting is cheap: one heartbeat per lock each second, for up to 250 waiters of a client; leases cost timers, not goroutines
-func TestHeartbeat_OneForAllWaitersOfAClient(t *testing.T) {
+func TestHeartbeat_OnePerClient(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client, sent, _ := listening(t, s, fairlock.Config{})
 		held := s.Mutex("x").HoldAs("holder")
@@ -71,7 +71,8 @@ func TestHeartbeat_WhenTheSubscriptionIsBack(t *testing.T) {
 	})
 }
 
-// A heartbeat that grants the lock to all whom it lists, and to as many others as one call may, has another call go on.
+// If a heartbeat grants the lock to all waiters that it lists, and to as many others as one call may, another call goes
+// on.
 func TestHeartbeat_GoesOnForOthers(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		x := s.RWMutex("x")
@@ -92,7 +93,7 @@ func TestHeartbeat_GoesOnForOthers(t *testing.T) {
 }
 
 // A client subscribes at its first contention, and once for all its locks.
-func TestSubscriber_StartsAtTheFirstContention(t *testing.T) {
+func TestSubscriber_FirstContention(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client := s.Client(fairlock.Config{})
 		channel := "fairlock:notify:" + client.Name()
@@ -110,7 +111,7 @@ func TestSubscriber_StartsAtTheFirstContention(t *testing.T) {
 // A subscription that Redis does not confirm within 5 s is replaced; before, heartbeats find the grants.
 //
 //fairlock:fault The connection of a subscription dies before Redis has confirmed it: replaced after 5 s; heartbeats find the grants meanwhile
-func TestSubscription_ThatIsNeverConfirmed(t *testing.T) {
+func TestSubscription_NeverConfirmed(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		var j journal
 		client, holder := s.Client(fairlock.Config{Trace: j.trace()}), s.Client(fairlock.Config{})
@@ -123,7 +124,7 @@ func TestSubscription_ThatIsNeverConfirmed(t *testing.T) {
 			unlock(t, next.granted(t))
 			return next.at.Sub(released)
 		}
-		client.Link.DropNotifications() // the confirmation, too
+		client.Link.DropNotifications() // and the confirmation
 		start := time.Now()
 		assert.Equal(t, 910*time.Millisecond, late(), "the heartbeat after a second, and 10 ms for the notification")
 		client.Link.Mend()

@@ -41,7 +41,7 @@ func TestSemaphore_ASmallerNumberAtTheHead(t *testing.T) {
 // and those behind it keep their places.
 //
 //fairlock:promise Shrinking a semaphore: holders finish; the first waiter, if it wants more than there are, gets a CapacityError by its next heartbeat, and those behind it keep their places
-func TestResize_ShrinkingRefusesTheFirstWaiter(t *testing.T) {
+func TestResize_RefusesTheHead(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client, other := s.Client(fairlock.Config{TTL: time.Hour}), s.Client(fairlock.Config{Name: "other"})
 		sem := client.Semaphore("x", 5)

@@ -146,7 +146,7 @@ func (s *server) sent() (keys []string) {
 	return keys
 }
 
-// spare is how many commands or pipelines of a lane may be in flight in the place of those that are overdue.
+// spare is how many commands or pipelines of a lane may be in flight in place of overdue ones.
 const spare = 8
 
 // kinds are the two ways in which a Dispatcher works, with their bound of commands or pipelines in flight, in each
@@ -202,7 +202,7 @@ func send(ctx context.Context, d *dispatch.Dispatcher, key string) error {
 
 // The caller of a command that hangs returns when its ctx ends, and learns when the command is over. The error does not
 // wrap the cause of the ctx.
-func TestDispatcher_AbandonsACommandWhenItsContextEnds(t *testing.T) {
+func TestDispatcher_Abandon(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, _ int) {
 		cause := errors.New("enough")
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -225,7 +225,7 @@ func TestDispatcher_AbandonsACommandWhenItsContextEnds(t *testing.T) {
 }
 
 // A command whose ctx ends before a sender has taken it is never sent.
-func TestDispatcher_DoesNotSendWhatNobodyWaitsFor(t *testing.T) {
+func TestDispatcher_DropsAbandoned(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
 		s.begin(t, d, "hangs", bound, 60*time.Millisecond) // one after the other, each in a sender of its own
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -314,7 +314,7 @@ func (s *server) begin(t *testing.T, d *dispatch.Dispatcher, key string, n int, 
 }
 
 // An overdue sender whose command comes back at last does not add to those that took its place.
-func TestDispatcher_OverdueSendersStopWhenReplaced(t *testing.T) {
+func TestDispatcher_OverdueSendersStop(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
 		s.pause = time.Millisecond
 		prompt := bound - spare
@@ -328,7 +328,7 @@ func TestDispatcher_OverdueSendersStopWhenReplaced(t *testing.T) {
 }
 
 // Close finds an idle sender while commands are queued and another sender is about to be overdue.
-func TestDispatcher_CloseWhileSendersAreReplaced(t *testing.T) {
+func TestDispatcher_CloseDuringReplacement(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
 		prompt := min(bound-spare, 8)
 		s.begin(t, d, "hangs", bound-spare, 0)
@@ -366,9 +366,9 @@ func TestDispatcher_MassWithdrawal(t *testing.T) {
 	})
 }
 
-// On a plain client, commands that coincide go in one pipeline, in their order, and no more than 256 are in flight; on
+// On a plain client, commands that coincide go in one pipeline, in their order, and no more than 256 are in flight. On
 // others each goes alone.
-func TestDispatcher_PipelinesWhatCoincides(t *testing.T) {
+func TestDispatcher_Pipelines(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
 		s.begin(t, d, "hangs", bound-spare-1, 0)
 		s.begin(t, d, "hangs, too", 1, 0) // all senders are busy
@@ -399,7 +399,7 @@ func TestDispatcher_PipelinesWhatCoincides(t *testing.T) {
 	})
 }
 
-// Close waits for what is in flight, also if its caller has gone. Then nothing is sent any more.
+// Close waits for requests in flight, even if their callers have returned. Then nothing is sent any more.
 func TestDispatcher_CloseWaits(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, _ int) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -416,7 +416,7 @@ func TestDispatcher_CloseWaits(t *testing.T) {
 }
 
 // What is queued when Close is called is sent, or withdrawn by its caller.
-func TestDispatcher_CloseSendsWhatIsQueued(t *testing.T) {
+func TestDispatcher_CloseSendsQueue(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
 		s.begin(t, d, "hangs", bound, 60*time.Millisecond)
 		s.begin(t, d, "queued", 10, 0)
@@ -428,7 +428,7 @@ func TestDispatcher_CloseSendsWhatIsQueued(t *testing.T) {
 }
 
 // A hook that ends its goroutine leaves no caller waiting, and no sender fewer.
-func TestDispatcher_HookThatEndsItsGoroutine(t *testing.T) {
+func TestDispatcher_HookEndsGoroutine(t *testing.T) {
 	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -220,7 +220,7 @@ func TestAborted(t *testing.T) {
 }
 
 // Words of a host's name, say, do not make an error one of Redis.
-func TestErrors_OnlyThoseOfRedisAreExplained(t *testing.T) {
+func TestErrors_OnlyRedisExplained(t *testing.T) {
 	const text = "lookup NOPERM-OOM-WRONGTYPE.example: no such host"
 	_, _, err := fail(t, &net.OpError{Op: "dial", Err: errors.New(text)})
 	require.EqualError(t, err, "dial: "+text)
@@ -385,7 +385,7 @@ func FuzzParseNotification(f *testing.F) {
 			require.Equal(t, script.Grant{}, g)
 			return
 		}
-		if g.Fence > 0 { // else the head is told after how long it can ask
+		if g.Fence > 0 { // else the head is told when it can send acquire
 			plausible(t, reflect.ValueOf(g), 0)
 		}
 		require.Len(t, strings.Split(message, " "), 3)
