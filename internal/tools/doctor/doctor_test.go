@@ -30,14 +30,15 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// examine runs all checks, and calls progress before each.
-func examine(ctx context.Context, rdb redis.UniversalClient, progress func(check string)) Report {
-	return Run(ctx, rdb, Options{
-		Namespace: "fairlock", Address: "here", Progress: func(_, check string) { progress(check) },
-	})
+// silent are the options of a run in the default namespace that reports no progress.
+func silent(purpose Purpose) Options {
+	return Options{Namespace: "fairlock", Address: "here", For: purpose, Progress: func(string, string) {}}
 }
 
-func quiet(string) {}
+// examine runs all checks, those of a program that locks.
+func examine(t *testing.T, rdb redis.UniversalClient) Report {
+	return Run(t.Context(), rdb, silent(Use))
+}
 
 // found is what a check has found.
 func found(r Report, check string) Finding {
@@ -54,18 +55,12 @@ func with(r Report, result Result) (checks []string) {
 	return checks
 }
 
-// enter enters every line that the report gives for redis-cli. None fails.
-func enter(t *testing.T, rdb *redis.Client, r Report) {
-	t.Helper()
-	for _, f := range r.Checks {
-		for line := range strings.Lines(f.Paste) {
-			var args []any
-			for word := range strings.FieldsSeq(line) {
-				args = append(args, word)
-			}
-			require.NoError(t, rdb.Do(t.Context(), args...).Err(), "%s: %s", f.Check, line)
-		}
+// command is a line of redis-cli.
+func command(line string) (args []any) {
+	for word := range strings.FieldsSeq(line) {
+		args = append(args, word)
 	}
+	return args
 }
 
 // login returns a client of a user with these rules.
@@ -76,18 +71,37 @@ func login(t *testing.T, s *redistest.Server, rules ...string) *redis.Client {
 	return rdb
 }
 
-// least are the rules of the line that is printed.
-func least() []string { return strings.Fields(RightsIn("fairlock", false)[0].ACL)[7:] }
+// rules are those of the line that is printed for a purpose.
+func rules(purpose Purpose, before7 bool) []string {
+	i := slices.Index(Purposes, purpose)
+	return strings.Fields(RightsIn("fairlock", before7)[i].ACL)[7:]
+}
+
+// lacking returns what the check of rights finds for a user that lacks each of the rules in turn.
+func lacking(t *testing.T, s *redistest.Server, f facts, o Options, rules []string) map[string]Finding {
+	t.Helper()
+	all := map[string]Finding{}
+	for i, rule := range rules {
+		rdb := login(t, s, slices.Concat(rules[:i], rules[i+1:])...)
+		found, err := (&server{Options: o, rdb: rdb, facts: f, name: "x"}).rights(t.Context())
+		require.NoError(t, err)
+		all[rule] = found
+	}
+	assert.Equal(t, OK, all["+cluster|slots"].Result)
+	delete(all, "+cluster|slots")
+	return all
+}
 
 // The line that is printed suffices. What it does not allow to look at is no problem.
 func TestRun_WithTheLeastRights(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
+	least := rules(Use, false)
 	for _, c := range []struct{ rules, unchecked string }{
 		{"", "eviction memory persistence expiry replicas slow keys layout"},
 		{"+info", "expiry slow keys layout"}, // CONFIG is missed only where INFO is silent
 	} {
-		r := examine(t.Context(), login(t, s, append(least(), strings.Fields(c.rules)...)...), quiet)
+		r := examine(t, login(t, s, slices.Concat(least, strings.Fields(c.rules))...))
 		assert.Zero(t, r.Count(Problem))
 		assert.Equal(t, "the user has all rights that locks need", found(r, "rights").Found)
 		assert.Equal(t, strings.Fields(c.unchecked), with(r, Unchecked))
@@ -95,28 +109,19 @@ func TestRun_WithTheLeastRights(t *testing.T) {
 		assert.Regexp(t, `^this user lacks \+config`, found(r, "expiry").Found, "+info does not help")
 	}
 	// Each right that is missing is named by the rule that gives it, and trying changes nothing.
-	for i, rule := range least() {
-		rules := least()
-		rules = append(rules[:i], rules[i+1:]...)
-		f, err := (&server{Options: Options{Namespace: "fairlock", For: Use}, rdb: login(t, s, rules...),
-			name: "x"}).rights(t.Context())
-		require.NoError(t, err)
-		if rule == "+cluster|slots" {
-			assert.Equal(t, OK, f.Result)
-			continue
-		}
+	for rule, f := range lacking(t, s, facts{}, silent(Use), least) {
 		assert.Equal(t, "the user lacks "+rule, f.Found)
 		spare := rule[0] == '&' || slices.Contains(spare, rule)
 		assert.Equal(t, map[bool]Result{true: Warning, false: Problem}[spare], f.Result, f.Found)
 	}
-	r := examine(t.Context(), login(t, s, "~*", "&*", "+@all", "-eval", "-evalsha"), quiet)
+	r := examine(t, login(t, s, "~*", "&*", "+@all", "-eval", "-evalsha"))
 	assert.Equal(t, "the user lacks +eval +evalsha", found(r, "rights").Found)
 	assert.Equal(t, "ACL SETUSER somebody +eval +evalsha", found(r, "rights").Paste)
 	assert.Contains(t, found(r, "trial lock").Found, "this user lacks +evalsha")
 	assert.Equal(t, []string{"rights", "trial lock"}, with(r, Problem))
 	for _, lacking := range []string{"+publish", "+subscribe", "&fairlock:notify:*"} {
-		rules := slices.DeleteFunc(least(), func(rule string) bool { return rule == lacking })
-		r := examine(t.Context(), login(t, s, rules...), quiet)
+		rules := slices.DeleteFunc(slices.Clone(least), func(rule string) bool { return rule == lacking })
+		r := examine(t, login(t, s, rules...))
 		assert.Equal(t, Warning, found(r, "trial lock").Result, lacking)
 		assert.Contains(t, found(r, "trial lock").Found, "no notification came")
 		assert.Equal(t, "see the check of rights", found(r, "trial lock").Advice)
@@ -130,21 +135,13 @@ func TestRun_ForOperators(t *testing.T) {
 	s := redistest.Start(t)
 	told, err := (&server{rdb: s.Client()}).gather(t.Context())
 	require.NoError(t, err)
-	for i, purpose := range Purposes[1:] {
-		o := Options{Namespace: "fairlock", For: purpose, Progress: func(string, string) {}}
-		rules := strings.Fields(RightsIn("fairlock", s.Before7())[i+1].ACL)[7:]
+	for _, purpose := range Purposes[1:] {
+		o, rules := silent(purpose), rules(purpose, s.Before7())
 		r := Run(t.Context(), login(t, s, rules...), o)
 		assert.Empty(t, append(with(r, Problem), with(r, Warning)...), purpose)
 		assert.Equal(t, OK, found(r, "rights").Result)
 		assert.Equal(t, is(Unchecked, "not needed by an operator").Found, found(r, "trial lock").Found)
-		for i, rule := range rules {
-			lacking := slices.Concat(rules[:i], rules[i+1:])
-			f, err := (&server{Options: o, rdb: login(t, s, lacking...), facts: told, name: "x"}).rights(t.Context())
-			require.NoError(t, err)
-			if rule == "+cluster|slots" {
-				assert.Equal(t, OK, f.Result)
-				continue
-			}
+		for rule, f := range lacking(t, s, told, o, rules) {
 			found, _, _ := strings.Cut(f.Found, ", and perhaps &") // it may call no other command with a channel
 			assert.Equal(t, "the user lacks "+rule, found, purpose)
 		}
@@ -170,8 +167,7 @@ func TestRights_OneRound(t *testing.T) {
 		}
 		for _, purpose := range Purposes {
 			rdb := login(t, s, strings.Fields(c.rules)...)
-			o := Options{Namespace: "fairlock", For: purpose, Progress: func(string, string) {}}
-			f := found(Run(t.Context(), rdb, o), "rights")
+			f := found(Run(t.Context(), rdb, silent(purpose)), "rights")
 			if purpose == Use {
 				assert.Equal(t, Problem == f.Result, !strings.Contains(c.rules, "-publish"), "%s: %s", c.rules, f.Found)
 				_, perhaps, _ := strings.Cut(f.Found, ", and perhaps ")
@@ -179,16 +175,12 @@ func TestRights_OneRound(t *testing.T) {
 				assert.Equal(t, c.perhaps, perhaps, c.rules)
 			}
 			for line := range strings.Lines(f.Paste) {
-				var args []any
-				for word := range strings.FieldsSeq(line) {
-					args = append(args, word)
-				}
-				if err := s.Client().Do(t.Context(), args...).Err(); err != nil {
+				if err := s.Client().Do(t.Context(), command(line)...).Err(); err != nil {
 					assert.Contains(t, f.Found, ", and perhaps ")
 					assert.ErrorContains(t, err, "does not have any effect")
 				}
 			}
-			assert.Equal(t, OK, found(Run(t.Context(), rdb, o), "rights").Result, "%s: %s after %s", c.rules, purpose, f.Paste)
+			assert.Equal(t, OK, found(Run(t.Context(), rdb, silent(purpose)), "rights").Result, "%s: %s after %s", c.rules, purpose, f.Paste)
 		}
 	}
 }
@@ -199,12 +191,12 @@ func TestRun_Refusals(t *testing.T) {
 	s := redistest.Start(t, "--rename-command", "EVALSHA", "", "--rename-command", "ZCOUNT", "",
 		"--rename-command", "CONFIG", "", "--rename-command", "HELLO", "")
 	rdb := s.Client()
-	r := examine(t.Context(), rdb, quiet)
+	r := examine(t, rdb)
 	assert.Equal(t, []string{"rights", "trial lock"}, with(r, Problem))
 	assert.Regexp(t, `^the server refuses evalsha \(ERR unknown command .*\), zcount \(ERR unknown command .*\)$`,
 		found(r, "rights").Found)
 	assert.Contains(t, found(r, "rights").Advice, "service")
-	f := found(examine(t.Context(), login(t, s, "~*", "allchannels", "+@all", "-zadd"), quiet), "rights")
+	f := found(examine(t, login(t, s, "~*", "allchannels", "+@all", "-zadd")), "rights")
 	assert.Regexp(t, `^the server refuses evalsha .*; the user lacks \+zadd$`, f.Found)
 	assert.False(t, f.Own)
 	assert.Regexp(t, "unknown command .evalsha.", found(r, "trial lock").Found)
@@ -215,7 +207,7 @@ func TestRun_Refusals(t *testing.T) {
 	assert.Equal(t, "0", redistest.Info(t, rdb, "persistence", "rdb_changes_since_last_save"),
 		"nothing was written, not even for a moment")
 
-	r = examine(t.Context(), redistest.Start(t, "--replicaof", "127.0.0.1", "1").Client(), quiet)
+	r = examine(t, redistest.Start(t, "--replicaof", "127.0.0.1", "1").Client())
 	assert.Equal(t, []string{"role"}, with(r, Problem), "and not rights: a replica refuses for another reason")
 	assert.Contains(t, found(r, "role").Found, "127.0.0.1:1")
 	assert.Equal(t, "not tried on a replica", found(r, "trial lock").Found)
@@ -234,29 +226,31 @@ func TestRun_SaysWhatIs(t *testing.T) {
 		return strings.HasPrefix(fmt.Sprint(full.Client().Set(t.Context(), "x", "y", 0).Err()), "MISCONF")
 	}, time.Minute, 10*time.Millisecond)
 	began := time.Now()
-	r := examine(t.Context(), full.Client(), quiet)
+	r := examine(t, full.Client())
 	assert.Less(t, time.Since(began), exercising, "it does not wait for what cannot be")
 	assert.Equal(t, []string{"trial lock", "persistence"}, with(r, Problem))
 	assert.Contains(t, found(r, "trial lock").Found, "no lock can be acquired now: MISCONF")
 	assert.Contains(t, found(r, "persistence").Found, "refuses writes (MISCONF)")
 	assert.Contains(t, found(r, "persistence").Advice, "disk")
-	enter(t, full.Client(), r)
+	for _, f := range r.Checks {
+		for line := range strings.Lines(f.Paste) {
+			require.NoError(t, full.Client().Do(t.Context(), command(line)...).Err(), "%s: %s", f.Check, line)
+		}
+	}
 	if !full.Before7() { // where nothing that an operator may call tells
-		rules := strings.Fields(RightsIn("fairlock", false)[1].ACL)[7:]
-		r = Run(t.Context(), login(t, full, rules...), Options{Namespace: "fairlock", For: Look,
-			Progress: func(string, string) {}})
+		r = Run(t.Context(), login(t, full, rules(Look, false)...), silent(Look))
 		assert.Equal(t, []string{"trial lock", "persistence"}, with(r, Problem), "also for who may only look")
 		assert.Contains(t, found(r, "trial lock").Found, "no lock can be acquired now: MISCONF")
 	}
 
 	// no node has slots; on a socket, its bus would have a fixed port
 	down := redistest.StartTCP(t, "--cluster-enabled", "yes").Client()
-	r = examine(t.Context(), down, quiet)
+	r = examine(t, down)
 	assert.Equal(t, []string{"cluster", "trial lock"}, with(r, Problem))
 	assert.Contains(t, found(r, "trial lock").Found, "CLUSTERDOWN")
 
-	r = examine(t.Context(), redis.NewClient(&redis.Options{Addr: redistest.StartSentinels(t,
-		0).Options().SentinelAddrs[0]}), quiet)
+	r = examine(t, redis.NewClient(&redis.Options{Addr: redistest.StartSentinels(t,
+		0).Options().SentinelAddrs[0]}))
 	assert.Equal(t, []string{"role"}, with(r, Problem))
 	assert.Contains(t, found(r, "role").Found, "a Sentinel")
 	assert.Equal(t, Checks()[3:], with(r, Unchecked))
@@ -267,9 +261,8 @@ func TestRun_SaysWhatIs(t *testing.T) {
 func TestRun_AsksOnceWhatIsRefused(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	rules := strings.Fields(RightsIn("fairlock", s.Before7())[1].ACL)[7:]
-	rdb := login(t, s, rules...)
-	o := Options{Namespace: "fairlock", For: Look, Progress: func(string, string) {}, Refused: &Refused{}}
+	rdb, o := login(t, s, rules(Look, s.Before7())...), silent(Look)
+	o.Refused = &Refused{}
 	count := func() (n int64) {
 		log, err := s.Client().ACLLog(t.Context(), 100).Result()
 		require.NoError(t, err)
@@ -297,21 +290,24 @@ func TestRun_Ends(t *testing.T) {
 	link := redistest.NewLink(t, s)
 	rdb := redis.NewClient(&redis.Options{Network: "unix", Addr: link.Addr(), MaxRetries: -1})
 	t.Cleanup(func() { _ = rdb.Close() })
-	r := examine(t.Context(), rdb, func(check string) {
+	o := silent(Use)
+	o.Progress = func(_, check string) {
 		if check == "latency" {
 			link.Cut()
 		}
-	})
+	}
+	r := Run(t.Context(), rdb, o)
 	assert.Equal(t, []string{"latency"}, with(r, Problem))
 	assert.Equal(t, []string{"slow", "keys", "layout"}, with(r, Unchecked))
 	assert.Equal(t, "not checked after the connection failed", found(r, "slow").Found)
 
 	ctx, cancel := context.WithCancel(t.Context())
-	r = examine(ctx, s.Client(), func(check string) {
+	o.Progress = func(_, check string) {
 		if check == "trial lock" {
 			cancel()
 		}
-	})
+	}
+	r = Run(ctx, s.Client(), o)
 	assert.Zero(t, r.Count(Problem))
 	assert.Equal(t, Checks()[5:], with(r, Unchecked))
 	assert.Zero(t, s.Client().DBSize(t.Context()).Val())
@@ -324,7 +320,7 @@ func TestLocks_WithoutNotifications(t *testing.T) {
 		m := fairlocktest.NewServer(t)
 		link := m.Link()
 		link.DropNotifications()
-		s := &server{Options: Options{Namespace: "fairlock", For: Use}, all: link.Redis(), name: "x"}
+		s := &server{Options: silent(Use), all: link.Redis(), name: "x"}
 		f, err := s.locks(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, Warning, f.Result, f.Found)
@@ -345,8 +341,9 @@ func TestKeys(t *testing.T) {
 	rdb := redistest.Start(t).Client()
 	ctx := t.Context()
 	left := func(namespace string) Finding {
-		f, err := (&server{Options: Options{Namespace: namespace, Progress: func(string, string) {}}, rdb: rdb,
-			all: rdb}).keys(ctx)
+		o := silent(Use)
+		o.Namespace = namespace
+		f, err := (&server{Options: o, rdb: rdb, all: rdb}).keys(ctx)
 		require.NoError(t, err)
 		return f
 	}
@@ -372,15 +369,9 @@ func TestKeys(t *testing.T) {
 		{"strange", "lpush n:queue 1; lpush n:{x}:something 1; lpush ns:{x}:queue 1; lpush n:{x}:sem:lock 1", Warning,
 			"no locks in this namespace; namespaces with locks: "},
 	} {
-		for command := range strings.SplitSeq(c.commands, "; ") {
-			var args []any
-			for word := range strings.FieldsSeq(command) {
-				if key, ours := strings.CutPrefix(word, "n"); ours {
-					word = c.namespace + key
-				}
-				args = append(args, word)
-			}
-			require.NoError(t, rdb.Do(ctx, args...).Err(), command)
+		for line := range strings.SplitSeq(c.commands, "; ") {
+			line = strings.ReplaceAll(line, " n", " "+c.namespace)
+			require.NoError(t, rdb.Do(ctx, command(line)...).Err(), line)
 		}
 		f := left(c.namespace)
 		assert.Equal(t, c.want, f.Result, "%s: %s", c.namespace, f.Found)
@@ -409,7 +400,7 @@ func TestKeys(t *testing.T) {
 func TestLayout(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client()
-	s := &server{Options: Options{Namespace: "fairlock", Progress: func(string, string) {}}, rdb: rdb}
+	s := &server{Options: silent(Use), rdb: rdb}
 	layout := func() Finding {
 		_, err := s.keys(t.Context())
 		require.NoError(t, err)

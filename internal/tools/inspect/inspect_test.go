@@ -19,7 +19,6 @@ import (
 	"github.com/fairlock/fairlock-go/internal/keyspace"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
-	"github.com/fairlock/fairlock-go/token"
 )
 
 func TestMain(m *testing.M) {
@@ -115,54 +114,6 @@ func ids(locks []Lock) (ids []ID) {
 		ids = append(ids, l.ID)
 	}
 	return ids
-}
-
-// What a State has is tested where it is made. A lock that cannot be read does not hide the others.
-func TestServer_Read(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *fairlocktest.Server, s *Server, _ *fairlocktest.Link) {
-		m.Mutex("x").HoldAs("a")
-		m.Mutex("x").CrashQueued("b", time.Minute)
-		m.Mutex("x").CrashQueued("b", time.Minute)
-		m.Semaphore("x", 5).HoldPermitsAs("a", 2)
-		require.NoError(t, m.Miniredis.Set(script.KeysOf("rwmutex", "fairlock", "x").Part("holders"), "theirs"))
-		require.NoError(t, m.Miniredis.Set(script.KeysOf("mutex", "fairlock", "other").Part("number"), "999 0 0 0"))
-		wanted := IDs([]string{"x", "free", "other"}, Kinds...)
-		locks, err := s.Read(t.Context(), 1, wanted...)
-		require.NoError(t, err)
-		require.Equal(t, wanted, ids(locks))
-		mutex, sem, rw, other := locks[0], locks[1], locks[2], locks[8]
-		require.Equal(t, []any{"a", 2, 1}, []any{mutex.Holder().Client, mutex.Waiting, len(mutex.Waiters)}, "the limit")
-		require.Equal(t, []int{2, 5}, []int{sem.Used, sem.Permits})
-		require.ErrorContains(t, rw.Err, "{x}:rw:*")
-		var layout *token.LayoutError
-		require.ErrorAs(t, other.Err, &layout)
-		for i, l := range locks {
-			require.Equal(t, i < 3 || i == 8, l.InUse(), l.ID)
-		}
-		require.Equal(t, "mutex x", mutex.String())
-
-		elsewhere := On(s.Redis, "elsewhere")
-		defer elsewhere.Close()
-		locks, err = elsewhere.Read(t.Context(), Most, wanted...)
-		require.NoError(t, err)
-		require.Equal(t, wanted, ids(locks))
-		require.False(t, slices.ContainsFunc(locks, Lock.InUse))
-	})
-}
-
-// Locks are ordered by when they were granted, though each is read at a time of its own; those of which nobody knows
-// that are last.
-func TestByHeld(t *testing.T) {
-	held := func(fence uint64, age time.Duration, released bool) Lock {
-		return Lock{State: admin.State{Holders: []admin.Holder{{Fence: fence, Age: age, Released: released}}}}
-	}
-	all := []Lock{held(3, 30, false), {}, held(1, 20, false), held(0, 0, false), held(1, 90, true), held(2, 40, false)}
-	slices.SortStableFunc(all, ByHeld)
-	var ages []time.Duration
-	for _, l := range all {
-		ages = append(ages, l.HeldFor())
-	}
-	require.Equal(t, []time.Duration{20, 40, 30, -1, -1, -1}, ages)
 }
 
 // Scripts are sent so that Redis refuses to have them write, where it can and the user may.
@@ -366,20 +317,33 @@ func TestAddCause(t *testing.T) {
 	}
 }
 
-// The order by the oldest wait does not depend on when each lock was read.
-func TestByWait(t *testing.T) {
+// The orders do not depend on when each lock was read. Locks of which nobody knows that are last.
+func TestOrders(t *testing.T) {
+	held := func(name string, fence uint64, age time.Duration, released bool) Lock {
+		return Lock{ID: ID{Name: name}, State: admin.State{
+			Holders: []admin.Holder{{Fence: fence, Age: age, Released: released}}}}
+	}
 	at := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
-	read := func(name string, late, wait time.Duration) Lock {
+	waited := func(name string, late, wait time.Duration) Lock {
 		return Lock{ID: ID{Name: name}, State: admin.State{At: at.Add(late), OldestWait: wait}}
 	}
-	all := []Lock{
-		read("none", 0, 0), read("unknown", 0, -1), read("later", 9*time.Millisecond, 1005*time.Millisecond),
-		read("first", 0, time.Second),
+	for want, c := range map[string]struct {
+		order func(a, b Lock) int
+		all   []Lock
+	}{
+		"first then later free foreign rests": {ByHeld, []Lock{held("later", 3, 30, false), {ID: ID{Name: "free"}},
+			held("first", 1, 20, false), held("foreign", 0, 0, false), held("rests", 1, 90, true),
+			held("then", 2, 40, false)}},
+		"first later none unknown": {ByWait, []Lock{waited("none", 0, 0), waited("unknown", 0, -1),
+			waited("later", 9*time.Millisecond, 1005*time.Millisecond), waited("first", 0, time.Second)}},
+	} {
+		slices.SortStableFunc(c.all, c.order)
+		var names []string
+		for _, l := range c.all {
+			names = append(names, l.Name)
+		}
+		require.Equal(t, want, strings.Join(names, " "))
 	}
-	slices.SortStableFunc(all, ByWait)
-	var names []string
-	for _, l := range all {
-		names = append(names, l.Name)
-	}
-	require.Equal(t, []string{"first", "later", "none", "unknown"}, names)
+	require.Equal(t, []time.Duration{20, -1, -1}, []time.Duration{held("", 1, 20, false).HeldFor(),
+		held("", 1, 90, true).HeldFor(), Lock{}.HeldFor()})
 }

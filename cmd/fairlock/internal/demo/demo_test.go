@@ -23,28 +23,24 @@ func sample(out *strings.Builder) *demo {
 		lock: "x", began: time.Now(), out: out, last: map[[2]int]history.Op{}, grants: make([]int, 3),
 		quit: func(error) {}, crashes: []crash{{history.Span{Process: 1, From: 20e6, To: 21e6}, "while it held the lock"}},
 	}
-	at := func(ms int64, client, call int, op history.Op, ticket uint64) {
-		e := history.Event{At: ms * 1e6, Process: client, Call: call, Op: op, Lock: "x", Token: fmt.Sprint(client, call)}
-		switch op {
-		case history.Queued:
-			e.Ticket = ticket
-		case history.Granted:
-			e.Ticket, e.Fence, e.Until = ticket, uint64(ms), (ms+2000)*1e6
+	for _, step := range []struct {
+		ms     int64
+		client int
+		op     history.Op
+		ticket uint64
+	}{
+		{1, 0, history.Request, 0}, {2, 0, history.Granted, 0}, {3, 1, history.Request, 0}, {4, 1, history.Queued, 1004},
+		{10, 0, history.Unlock, 0}, {13, 1, history.Granted, 1004}, {12, 0, history.Released, 0},
+		{14, 2, history.Request, 0}, {15, 2, history.Queued, 1015}, {2014, 2, history.Granted, 1015},
+		{2024, 2, history.Unlock, 0}, {2025, 2, history.Released, 0},
+	} {
+		e := history.Event{At: step.ms * 1e6, Process: step.client, Op: step.op, Lock: "x", Token: fmt.Sprint(step.client),
+			Ticket: step.ticket}
+		if step.op == history.Granted {
+			e.Fence, e.Until = uint64(step.ms), (step.ms+2000)*1e6
 		}
 		d.add(e)
 	}
-	at(1, 0, 0, history.Request, 0)
-	at(2, 0, 0, history.Granted, 0)
-	at(3, 1, 0, history.Request, 0)
-	at(4, 1, 0, history.Queued, 1004)
-	at(10, 0, 0, history.Unlock, 0)
-	at(13, 1, 0, history.Granted, 1004)
-	at(12, 0, 0, history.Released, 0)
-	at(14, 2, 0, history.Request, 0)
-	at(15, 2, 0, history.Queued, 1015)
-	at(2014, 2, 0, history.Granted, 1015)
-	at(2024, 2, 0, history.Unlock, 0)
-	at(2025, 2, 0, history.Released, 0)
 	return d
 }
 

@@ -106,10 +106,10 @@ func TestLock_Golden(t *testing.T) {
 // to a third.
 func TestTable_Fits(t *testing.T) {
 	long := []inspect.Lock{
-		lock(fairlock.KindMutex, "billing:customer:0001:invoice", 1, 1), lock(fairlock.KindSemaphore,
-			"billing:customer:0002:invoice", 3, 1),
-		lock(fairlock.KindMutex, strings.Repeat("long/", 200)+"end", 1, 0), lock(fairlock.KindMutex,
-			strings.Repeat("日", 300), 1, 0),
+		lock(fairlock.KindMutex, "billing:customer:0001:invoice", 1, 1),
+		lock(fairlock.KindSemaphore, "billing:customer:0002:invoice", 3, 1),
+		lock(fairlock.KindMutex, strings.Repeat("long/", 200)+"end", 1, 0),
+		lock(fairlock.KindMutex, strings.Repeat("日", 300), 1, 0),
 	}
 	for i := range long {
 		long[i].Holders[0].Token = tokenOf(strings.Repeat("h", 60)+"-4711@web-3", 1)
@@ -141,17 +141,15 @@ func TestWorth(t *testing.T) {
 	used, free := lock(fairlock.KindMutex, "x", 1, 0), lock(fairlock.KindSemaphore, "x", 0, 0)
 	resized := free
 	resized.Permits, resized.Resized = 7, true
-	never, unused := inspect.Lock{ID: inspect.ID{Kind: fairlock.KindRWMutex,
-		Name: "x"}}, inspect.Lock{ID: inspect.ID{Name: "x"}}
+	never := inspect.Lock{ID: inspect.ID{Kind: fairlock.KindRWMutex, Name: "x"}}
+	unused := inspect.Lock{ID: inspect.ID{Name: "x"}}
 	other, faulty := lock(fairlock.KindMutex, "b", 0, 0), inspect.Lock{ID: never.ID, Err: errors.New("no")}
-	for _, c := range []struct{ all, want []inspect.Lock }{
-		{nil, nil}, {[]inspect.Lock{used, free, never}, []inspect.Lock{used}}, {[]inspect.Lock{never, free},
-			[]inspect.Lock{free}},
-		{[]inspect.Lock{never}, []inspect.Lock{never}}, {[]inspect.Lock{never, never}, []inspect.Lock{unused}},
-		{[]inspect.Lock{other, used, free, used}, []inspect.Lock{other, used, used}}, {[]inspect.Lock{free, faulty},
-			[]inspect.Lock{faulty}},
-		{[]inspect.Lock{used, resized, never}, []inspect.Lock{used, resized}}, {[]inspect.Lock{resized, never},
-			[]inspect.Lock{resized}},
+	type locks = []inspect.Lock
+	for _, c := range []struct{ all, want locks }{
+		{nil, nil}, {locks{used, free, never}, locks{used}}, {locks{never, free}, locks{free}},
+		{locks{never}, locks{never}}, {locks{never, never}, locks{unused}},
+		{locks{other, used, free, used}, locks{other, used, used}}, {locks{free, faulty}, locks{faulty}},
+		{locks{used, resized, never}, locks{used, resized}}, {locks{resized, never}, locks{resized}},
 	} {
 		require.Equal(t, c.want, Worth(c.all))
 	}
@@ -350,19 +348,14 @@ func TestScreen(t *testing.T) {
 func TestScreen_Keys(t *testing.T) {
 	model := on(false, 80, 24, Glance{Locks: many(50)})
 	for _, step := range []struct {
-		key  tea.KeyPressMsg
-		want int
+		key  rune
+		want int // the first lock that is shown then
 	}{
-		{tea.KeyPressMsg{Code: tea.KeyUp}, 0}, {tea.KeyPressMsg{Code: tea.KeyDown},
-			1}, {tea.KeyPressMsg{Code: 'j', Text: "j"}, 2},
-		{tea.KeyPressMsg{Code: 'k', Text: "k"}, 1}, {tea.KeyPressMsg{Code: tea.KeyPgDown},
-			20}, {tea.KeyPressMsg{Code: tea.KeyPgUp}, 1},
-		{tea.KeyPressMsg{Code: ' ', Text: " "}, 20}, {tea.KeyPressMsg{Code: tea.KeyPgDown},
-			39}, {tea.KeyPressMsg{Code: tea.KeyPgDown}, 49},
-		{tea.KeyPressMsg{Code: tea.KeyHome}, 0},
+		{tea.KeyUp, 0}, {tea.KeyDown, 1}, {'j', 2}, {'k', 1}, {tea.KeyPgDown, 20}, {tea.KeyPgUp, 1}, {' ', 20},
+		{tea.KeyPgDown, 39}, {tea.KeyPgDown, 49}, {tea.KeyHome, 0},
 	} {
 		var cmd tea.Cmd
-		model, cmd = model.Update(step.key)
+		model, cmd = model.Update(tea.KeyPressMsg{Code: step.key})
 		require.Nil(t, cmd)
 		lines := strings.Split(model.View().Content, "\n")
 		require.Contains(t, lines[2], "NAME", "the head stays")
