@@ -20,6 +20,7 @@ import (
 	otelfairlock "github.com/fairlock/fairlock-go/contrib/otel"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/token"
 )
 
 // attributes returns those of a span, by key.
@@ -124,24 +125,31 @@ func TestTrace_AllocatesNothing(t *testing.T) {
 
 // A lease that has ended leaves nothing behind, also if its wait had a span.
 func TestSpans_KeepNothing(t *testing.T) {
-	tracers := sdktrace.NewTracerProvider() // it drops its spans
-	locks, err := otelfairlock.New(otelfairlock.Config{MeterProvider: noop.NewMeterProvider(), TracerProvider: tracers})
-	require.NoError(t, err)
-	ctx, _ := tracers.Tracer("caller").Start(t.Context(), "caller")
-	e := fairlock.Event{Ctx: ctx, Namespace: "fairlock", ID: fairlock.ID{Kind: "mutex", Name: "x"}, Weight: 1}
-	heap := func() int {
-		runtime.GC()
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return int(m.HeapAlloc)
-	}
-	before := heap()
-	const leases = 20_000
-	for fence := range uint64(leases) {
-		locks.Granted(fairlock.GrantedInfo{Event: e, Fence: fence, Ticket: 1})
-		locks.Ended(fairlock.EndedInfo{Event: e, Fence: fence})
-	}
-	assert.Less(t, heap()-before, leases*16, "bytes: less than a span's ids need")
-	runtime.KeepAlive(locks)
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		tracers := sdktrace.NewTracerProvider() // it drops its spans
+		locks, err := otelfairlock.New(otelfairlock.Config{MeterProvider: noop.NewMeterProvider(), TracerProvider: tracers})
+		require.NoError(t, err)
+		lease, err := s.Client(fairlock.Config{}).Mutex("x").Lock(t.Context())
+		require.NoError(t, err)
+		text := lease.Token().Text()
+		ctx, _ := tracers.Tracer("caller").Start(t.Context(), "caller")
+		heap := func() int {
+			runtime.GC()
+			runtime.GC()
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			return int(m.HeapAlloc)
+		}
+		before := heap()
+		const leases = 20_000
+		for fence := range uint64(leases) {
+			e := fairlock.Event{Ctx: ctx, Namespace: "fairlock", ID: fairlock.ID{Kind: "mutex", Name: "x"}, Weight: 1}
+			e.Token, err = token.Parse(fmt.Sprintf("%s%05d%s", text[:len(text)-6], fence, text[len(text)-1:]))
+			require.NoError(t, err)
+			locks.Granted(fairlock.GrantedInfo{Event: e, Fence: fence, Ticket: 1})
+			locks.Ended(fairlock.EndedInfo{Event: e, Fence: fence})
+		}
+		assert.Less(t, heap()-before, leases*16, "bytes: less than a span's ids need")
+		runtime.KeepAlive(locks)
+	})
 }
