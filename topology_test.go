@@ -62,9 +62,9 @@ func TestCluster_WaitersInOrder(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3)
 	var clients []*fairlock.Client
 	for range 2 {
-		c, j := listening(t, cluster.Client(), lasting)
+		c, j := listening(t, cluster.Client(), timeless(t))
 		clients = append(clients, c)
-		t.Cleanup(func() { assert.Empty(t, j.events) })
+		t.Cleanup(func() { j.assertHandoffs(t) })
 	}
 	for n := range 6 {
 		name := fmt.Sprintf("lock %d", n)
@@ -371,8 +371,8 @@ func TestACLLine_AllowsWhatTheScriptsUse(t *testing.T) {
 func TestACLLine_Suffices(t *testing.T) {
 	t.Parallel()
 	s := as(t, aclLine())
-	for _, c := range scenarios {
-		play(t, s, c.of, c.steps)
+	for _, c := range scenarios(t) {
+		c.play(t, s)
 	}
 	for _, of := range locks {
 		forceRelease(t, s, of)

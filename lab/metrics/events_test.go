@@ -297,6 +297,8 @@ func exemplar(ctx context.Context) prometheus.Labels {
 // contrib/otel. A wait and a lease have a span each if the caller has one that is sampled. What fails has the status of
 // an error, with its type; a busy try and a Detach are answers. A lock that was free within 10 ms has no span of its
 // wait.
+//
+//fairlock:promise Inspect and Trace
 func TestEvents(t *testing.T) {
 	name := func(lock string) string { return lock[:max(0, strings.LastIndex(lock, ":"))] } // of x none
 	var text strings.Builder
