@@ -54,6 +54,10 @@ type election struct {
 	notes []note // guarded by mu: what has happened in the current step
 }
 
+// grain is how exact the times of a story are. Requests after an outage, and those that need a new connection, may take
+// some ms more.
+const grain = 100 * time.Millisecond
+
 // note is what a process did.
 type note struct {
 	at   time.Duration
@@ -65,7 +69,7 @@ func (e *election) note(who, format string, args ...any) {
 	what := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "; ")
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.notes = append(e.notes, note{time.Since(e.began).Round(time.Millisecond), who, what})
+	e.notes = append(e.notes, note{time.Since(e.began), who, what})
 }
 
 // process is one that campaigns. Its function works until its ctx ends, or until a step of the scenario ends it.
@@ -181,7 +185,7 @@ func (e *election) step(line string) (looks string) {
 		e.s.Stop()
 	case "up":
 		e.s.Start()
-	case "pass":
+	case "pass", "settle":
 		d, err := time.ParseDuration(who)
 		require.NoError(e.t, err)
 		time.Sleep(d)
@@ -200,7 +204,7 @@ func (e *election) looks() string {
 	address, since, err := e.observer.Leader(e.t.Context())
 	require.NoError(e.t, err)
 	if address != "" {
-		name = fmt.Sprint(address, " since ", since.Sub(e.began).Round(time.Millisecond))
+		name = fmt.Sprint(address, " since ", since.Sub(e.began).Truncate(grain))
 	}
 	st := e.x.State()
 	holder, waiters := "nobody", []string{}
@@ -225,13 +229,19 @@ func (e *election) play(steps string) string {
 			continue
 		}
 		looks := e.step(line)
+		e.mu.Lock()
 		slices.SortStableFunc(e.notes, func(a, b note) int {
 			return cmp.Or(cmp.Compare(a.at, b.at), strings.Compare(a.who, b.who))
 		})
 		for _, n := range e.notes {
-			fmt.Fprintf(&story, "\t%8.3fs  %s %s\n", n.at.Seconds(), n.who, n.what)
+			at := fmt.Sprint(n.at.Truncate(grain))
+			if strings.HasPrefix(line, "settle") {
+				at = "in time"
+			}
+			fmt.Fprintf(&story, "\t%s: %s %s\n", at, n.who, n.what)
 		}
 		e.notes = nil
+		e.mu.Unlock()
 		story.WriteString(looks)
 	}
 	return story.String()
