@@ -198,7 +198,7 @@ func (e *election) step(line string) (looks string) {
 	return looks
 }
 
-// looks returns who holds the lock, who leads, and who waits.
+// looks returns who holds the lock, who leads, which processes have a lease, and who waits.
 func (e *election) looks() string {
 	name := "nobody"
 	address, since, err := e.observer.Leader(e.t.Context())
@@ -214,7 +214,13 @@ func (e *election) looks() string {
 	for _, w := range st.Waiters {
 		waiters = append(waiters, w.Client)
 	}
-	return fmt.Sprintf("held by %s; leader: %s; %v wait", holder, name, waiters)
+	var leases []string
+	for name, p := range e.processes {
+		if p.Lease() != nil {
+			leases = append(leases, name)
+		}
+	}
+	return fmt.Sprintf("held by %s; leader: %s; %v have a lease; %v wait", holder, name, leases, waiters)
 }
 
 // play plays a scenario, and returns its story.
