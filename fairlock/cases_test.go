@@ -89,7 +89,7 @@ func replica(t *testing.T, s *fairlocktest.Server) (takeOver func()) {
 }
 
 // A planned failover loses the last release. Its client sends it again when its subscription comes up on the new
-// primary. Then the waiters are served in their order, also one that was handed the lock by the lost release.
+// primary. Then the waiters are served in their order, including one that was handed the lock by the lost release.
 //
 //fairlock:fault Failover to a replica that missed a release: its client sends again what it has released in the last 3 s when it reaches the new primary, and the next waiter is in; if it does not live any more, when what was left of that lease has passed
 func TestFailover_ForgottenRelease(t *testing.T) {

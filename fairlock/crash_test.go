@@ -14,10 +14,10 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tools/machine"
 )
 
-// later is how long after an expiry in Redis a waiter asks: Redis rounds to milliseconds.
+// later is how long after an expiry in Redis a waiter sends acquire: Redis rounds to milliseconds.
 const later = time.Millisecond
 
-// The waiter behind a holder that has crashed has the lock as soon as the holder's TTL has ended, by one acquire.
+// The waiter behind a crashed holder is granted the lock as soon as the holder's TTL has ended, by one acquire.
 //
 //fairlock:fault A holder crashes: the next one is in when the rest of its TTL has passed, and not before
 func TestCrash_HolderCostsTheRestOfItsTTL(t *testing.T) {
@@ -41,8 +41,7 @@ func TestCrash_HolderCostsTheRestOfItsTTL(t *testing.T) {
 	})
 }
 
-// A row of waiters that have crashed costs one WaiterTTL in all, also if the first of them has just been granted the
-// lock.
+// A row of crashed waiters costs one WaiterTTL in all, even if the first of them has just been granted the lock.
 //
 //fairlock:fault Waiters crash, a hundred in a row: one WaiterTTL in all, and at most one interval between heartbeats
 func TestCrash_RowOfWaitersCostsOneWaiterTTL(t *testing.T) {
@@ -69,7 +68,7 @@ func TestCrash_RowOfWaitersCostsOneWaiterTTL(t *testing.T) {
 	})
 }
 
-// suspendWaiter has a waiter granted the lock while its machine is suspended. wake ends that.
+// suspendWaiter grants a waiter the lock while its machine is suspended. The function wake ends that.
 func suspendWaiter(t *testing.T, s *fairlocktest.Server) (q *acquisition, other *fairlocktest.Client,
 	wake func() time.Time) {
 	t.Helper()

@@ -17,7 +17,7 @@ import (
 	"github.com/fairlock/fairlock-go/fairlocktest"
 )
 
-// turns records who is granted the permits of a keyed semaphore.
+// turns records the grants of a keyed semaphore's permits.
 type turns struct {
 	wg    sync.WaitGroup
 	mu    sync.Mutex
@@ -73,8 +73,8 @@ func busyBy(t *testing.T, k fairlock.Semaphore) fairlock.BusyReason {
 	return held.Reason
 }
 
-// A limit in all, and one for each key. What is cancelled gives back, and so does what crashes. A busy try says why, as
-// does a full queue.
+// There is a limit in all, and one for each key. Cancelled and crashed holders give their permits back. A busy try says
+// why, and a full queue as well.
 //
 //fairlock:promise Limits of a keyed semaphore: no more permits are held than there are, and by no key more than its limit; a key at its limit lets others pass
 func TestKeyed_Do(t *testing.T) {
@@ -117,8 +117,8 @@ func TestKeyed_Do(t *testing.T) {
 	})
 }
 
-// Case 11: with a minimum hold it is a limit for the rate of all starts, and one for those of each key, in any window
-// of a second; all is used while there is demand.
+// Case 11: with a minimum hold it limits the rate of all starts, and of those of each key, in any window of a second.
+// The whole limit is used while there is demand.
 //
 //fairlock:promise A rate in two levels: with a minimum hold, no more starts in any window of that length than there are permits, nor of one key than its limit; all is used while there is demand
 //fairlock:promise A minimum hold

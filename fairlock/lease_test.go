@@ -298,7 +298,7 @@ func TestUnlock_ConcurrentCallsAgree(t *testing.T) {
 	})
 }
 
-// go-redis resends what a replica refuses. Unlock cannot tell then which copy has released the lock, also if none has.
+// go-redis resends what a replica refuses. Unlock cannot tell then which copy has released the lock, or that none has.
 //
 //fairlock:fault Redis refuses writes when a lock is released, and has lost the grant when it accepts them: Unlock returns nil, because an earlier copy may have released it
 func TestUnlock_SentTwice(t *testing.T) {
@@ -315,7 +315,7 @@ func TestUnlock_SentTwice(t *testing.T) {
 
 // Detach ends the lease here, and leaves the lock held for a client that resumes it. Nothing is sent for it any more.
 //
-//fairlock:promise Detach: the lease ends here, its lock stays held for whom resumes it, and nothing more is sent
+//fairlock:promise Detach: the lease ends here, its lock stays held so that another process can resume it, and nothing more is sent
 func TestLease_Detach(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client := s.Client(fairlock.Config{})

@@ -72,8 +72,8 @@ func TestDo_ReportsALossOnce(t *testing.T) {
 	})
 }
 
-// TryDo calls f only if the lock is free and nobody waits, and never waits. Its own ErrBusy differs from that of a lock
-// that f has tried.
+// TryDo calls f only if the lock is free and has no waiters, and never waits. Its own ErrBusy differs from that of a
+// lock that f has tried.
 //
 //fairlock:promise Do
 func TestTryDo(t *testing.T) {
@@ -129,8 +129,8 @@ func TestForceRelease_LostReplyTakesFromOneHolder(t *testing.T) {
 	})
 }
 
-// Whichever reply is lost, each request takes effect once: no loss is reported that is none, no lock is held by nobody,
-// and the fence makes one step for each grant.
+// Each reply is lost in turn, and each request takes effect once: no false loss is reported, each held lock has a
+// holder, and each grant raises the fence once.
 //
 //fairlock:fault The reply to a script is lost: it takes effect once: no false loss, no lock that nobody holds, one step of the fence
 //fairlock:fault The reply to a release is lost, and another client has the lock meanwhile: released; the lock of the other client is untouched
@@ -273,8 +273,8 @@ func TestLock_LeavesAfterAScriptThatFailed(t *testing.T) {
 	})
 }
 
-// The cause of the caller's ctx says nothing about the request that was in flight, also if it is an error of Redis: an
-// errgroup's ctx ends with whatever one of its functions has returned.
+// The cause of the caller's ctx says nothing about the request that was in flight, even if it is an error of Redis. An
+// errgroup's ctx ends with any error that one of its functions has returned.
 //
 //fairlock:fault ctx ends with an error of Redis as its cause: as any other end of ctx; the lock is not held afterwards
 func TestLock_CauseThatIsAnErrorOfRedis(t *testing.T) {

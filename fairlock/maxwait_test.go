@@ -55,7 +55,7 @@ func TestWithMaxWait_NamesTheHolder(t *testing.T) {
 	})
 }
 
-// The first request is part of the wait, also if Redis hangs. The error has what Redis has said last.
+// The first request is part of the wait, even if Redis hangs. The error has what Redis has said last.
 //
 //fairlock:fault ctx ends, Redis hangs
 func TestWithMaxWait_WithoutRedis(t *testing.T) {

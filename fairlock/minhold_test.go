@@ -121,7 +121,7 @@ func TestMinHold_OthersSeeThatItWasReleased(t *testing.T) {
 //fairlock:fault The message that tells the first waiter when a minimum hold ends is lost: a heartbeat tells it
 func TestMinHold_LostNotification(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		const d = 5 * time.Second // less than what is left of the lease when the waiter queues
+		const d = 5 * time.Second // less than the remaining time of the lease when the waiter queues
 		lease := hold(t, s.Client(fairlock.Config{}).Mutex("x", fairlock.WithMinHold(d)).Lock)
 		granted := time.Now()
 		client := s.Client(fairlock.Config{})

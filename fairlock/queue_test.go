@@ -71,7 +71,8 @@ func TestHeartbeat_WhenTheSubscriptionIsBack(t *testing.T) {
 	})
 }
 
-// A heartbeat that grants the lock to all whom it lists, and to as many others as one call may, has another call go on.
+// If a heartbeat grants the lock to all waiters that it lists, and to as many others as one call may, another call goes
+// on.
 func TestHeartbeat_GoesOnForOthers(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		x := s.RWMutex("x")
@@ -123,7 +124,7 @@ func TestSubscription_ThatIsNeverConfirmed(t *testing.T) {
 			unlock(t, next.granted(t))
 			return next.at.Sub(released)
 		}
-		client.Link.DropNotifications() // the confirmation, too
+		client.Link.DropNotifications() // and the confirmation
 		start := time.Now()
 		assert.Equal(t, 910*time.Millisecond, late(), "the heartbeat after a second, and 10 ms for the notification")
 		client.Link.Mend()

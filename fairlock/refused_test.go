@@ -14,7 +14,7 @@ import (
 	"github.com/fairlock/fairlock-go/fairlocktest"
 )
 
-// What is refused is asked once a second for each lock, also for a hundred waiters, and all of them go on.
+// Refused requests are retried once a second for each lock, even for a hundred waiters, and all of them go on.
 //
 //fairlock:fault The user lacks rights, the password was changed, the server is full, or a proxy replies by itself
 func TestRefused_OnceASecond(t *testing.T) {
@@ -44,8 +44,8 @@ func TestRefused_OnceASecond(t *testing.T) {
 	})
 }
 
-// Once a heartbeat had a reply, no waiter of the lock gives a refusal as the reason why it was not granted the lock,
-// also one that the heartbeat did not list.
+// After a heartbeat with a reply, no waiter of the lock names a refusal as the reason why it was not granted the lock.
+// That includes waiters that the heartbeat did not list.
 //
 //fairlock:fault The user lacks rights, the password was changed, the server is full, or a proxy replies by itself
 func TestRefused_IsNoReasonLater(t *testing.T) {
@@ -76,8 +76,8 @@ func TestRefused_IsNoReasonLater(t *testing.T) {
 	})
 }
 
-// Of two copies of an acquire, one was answered that the queue is full, or was refused, and the other one arrives when
-// the lock is free: the caller has left with a tombstone, so it is granted to nobody.
+// The reply to one of two copies of an acquire is that the queue is full, or a refusal. The other copy arrives when the
+// lock is free. The caller has left with a tombstone, so no copy is granted the lock.
 //
 //fairlock:fault The connection of a request is half-open, and its reply never comes: an acquire, a try, a release, a leave, Resume or ForceRelease is sent again on another connection after a second
 func TestRepeat_LateCopyOfAFailedAcquire(t *testing.T) {
@@ -116,8 +116,8 @@ func TestRepeat_LateCopyOfAFailedAcquire(t *testing.T) {
 		})
 }
 
-// A callback, or a slog.Handler, that panics in its caller's goroutine leaves nothing behind: the panic reaches the
-// caller, the lease is given back, a waiter leaves, and Shutdown does not wait for it.
+// A callback or a slog.Handler panics in its caller's goroutine, and leaves nothing behind. The panic reaches the
+// caller, the lease is released, a waiter leaves, and Shutdown does not wait for it.
 //
 //fairlock:fault A Trace callback or the Logger panics in the goroutine of a caller: the panic reaches the caller, the lease is given back, and a waiter leaves
 func TestTrace_Panics(t *testing.T) {

@@ -21,7 +21,7 @@ func shutdown(ctx context.Context, c interface{ Shutdown(context.Context) error 
 
 // Of a lock with a holder and a hundred waiters, Shutdown returns the waiters at once. The holder may take a second
 // lock, for which it waits, and Shutdown returns when it has unlocked both. Nothing is left in Redis, and no goroutine,
-// also if Redis is down for some seconds meanwhile.
+// even if Redis is down for some seconds meanwhile.
 //
 //fairlock:promise Shutdown: waiters return ErrClosed at once, holders finish, and may take a further lock under the ctx of their lease; nothing is left in Redis, and no goroutine
 //fairlock:fault Redis is down during Shutdown: it returns when Redis is back and everything is released
@@ -120,7 +120,7 @@ func TestClient_ShutdownEndsWaitersWithoutALease(t *testing.T) {
 	})
 }
 
-// When ctx of Shutdown ends, leases end with ErrClosed, and Shutdown returns the error of ctx within 100 ms, also if
+// When ctx of Shutdown ends, leases end with ErrClosed, and Shutdown returns the error of ctx within 100 ms, even if
 // Redis hangs. Other calls of Shutdown find that the client was closed, as after Close.
 //
 //fairlock:fault ctx of Shutdown ends, or Close is called meanwhile: leases end with ErrClosed; Shutdown returns within 100 ms, also if Redis hangs

@@ -11,8 +11,7 @@ import (
 	"github.com/fairlock/fairlock-go/fairlocktest"
 )
 
-// A connection that is silent is pinged after 3 s, and replaced if it stays silent for 3 s more, also while nobody
-// waits.
+// A connection that is silent is pinged after 3 s, and replaced if it stays silent for 3 s more, even without waiters.
 //
 //fairlock:fault The connection of a subscription is half-open, and shows no error: replaced within 6 s, also while the client waits for no lock
 func TestSubscriber_Silent(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 	"github.com/fairlock/fairlock-go/internal/bounds"
 )
 
-// A handoff is used without a further request while a sixth of the smaller of TTL and WaiterTTL is left of the time
-// that it is trusted for. That is counted from when the request was sent that found the waiter queued.
+// A handoff is used without a further request if at least min(TTL, WaiterTTL)/6 of trusted time remains. That time
+// counts from when the request was sent that found the waiter queued.
 //
 //fairlock:promise A handoff is prompt: the release notifies the next waiter, no heartbeat has to find it; a waiter with too little trusted time sends acquire
 func TestWaiter_UsesAHandoffWhileItIsTrusted(t *testing.T) {
@@ -116,9 +116,9 @@ func TestWaiter_LostNotificationIsFoundByTheHeartbeat(t *testing.T) {
 	})
 }
 
-// Redis goes away just after it has granted a waiter the lock, and the notification is lost. If it is back while that
-// grant lasts, the waiter has the lock by it. If not, those that are granted the lock before the waiter is back pass
-// it, and nobody else's position changes.
+// Redis goes away just after it has granted a waiter the lock, and the notification is lost. If Redis is back while
+// that grant lasts, the waiter has the lock by it. Otherwise waiters that are granted the lock before this one is back
+// pass it, and no other position changes.
 //
 //fairlock:fault Redis is away just after a grant whose notification is lost: the waiter has the lock if Redis is back within what is left of its WaiterTTL, which is at least half, and within TTL; if not, the next one passes it
 func TestWaiter_OutageAfterItsGrant(t *testing.T) {
@@ -165,7 +165,7 @@ func TestWaiter_NoErrorWhileItsContextHasTime(t *testing.T) {
 		"restart": func(t *testing.T, s *fairlocktest.Server, c clients) {
 			flush(t, c)
 			s.Stop()
-			pass(ttl + 2*time.Second) // the first waiters ask meanwhile, because the lease has ended
+			pass(ttl + 2*time.Second) // the first waiters send acquire meanwhile, because the lease has ended
 			s.Start()
 		},
 		"restart without persistence": func(t *testing.T, s *fairlocktest.Server, c clients) {
@@ -309,8 +309,8 @@ func TestWaiter_LateRequestIsRefused(t *testing.T) {
 	})
 }
 
-// The subscription comes up while the reply "queued" is on its way, and the grant was before that: the waiter finds it
-// as soon as the reply arrives, not at the next heartbeat.
+// The subscription comes up after the grant, while the reply "queued" is on its way. The waiter finds the grant as soon
+// as the reply arrives, not at the next heartbeat.
 //
 //fairlock:fault The lock is granted before the client's subscription has come up: found as soon as the reply to its request arrives: the waiter sends acquire again
 func TestWaiter_GrantBeforeTheSubscription(t *testing.T) {

@@ -146,7 +146,7 @@ func (s *server) sent() (keys []string) {
 	return keys
 }
 
-// spare is how many commands or pipelines of a lane may be in flight in the place of those that are overdue.
+// spare is how many commands or pipelines of a lane may be in flight in place of overdue ones.
 const spare = 8
 
 // kinds are the two ways in which a Dispatcher works, with their bound of commands or pipelines in flight, in each
@@ -366,7 +366,7 @@ func TestDispatcher_MassWithdrawal(t *testing.T) {
 	})
 }
 
-// On a plain client, commands that coincide go in one pipeline, in their order, and no more than 256 are in flight; on
+// On a plain client, commands that coincide go in one pipeline, in their order, and no more than 256 are in flight. On
 // others each goes alone.
 func TestDispatcher_PipelinesWhatCoincides(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
@@ -399,7 +399,7 @@ func TestDispatcher_PipelinesWhatCoincides(t *testing.T) {
 	})
 }
 
-// Close waits for what is in flight, also if its caller has gone. Then nothing is sent any more.
+// Close waits for requests in flight, even if their callers have returned. Then nothing is sent any more.
 func TestDispatcher_CloseWaits(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, _ int) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -26,8 +26,8 @@ func deadline(parent context.Context, t *testing.T) context.Context {
 	return ctx
 }
 
-// noRedis is where nothing is dialled. go-redis 9.23 resolves the name of a host when a client is made, and
-// package net shares what it resolves, between bubbles too.
+// noRedis is an address that is never dialled. It has no host name, because go-redis 9.23 resolves one when a client is
+// made, and package net shares the result between bubbles.
 const noRedis = "127.0.0.1:1"
 
 // inlineBubble runs a test in simulated time, of clients that obey deadlines.
@@ -168,8 +168,8 @@ func TestInline_CloseWaits(t *testing.T) {
 	})
 }
 
-// An inline command that hangs holds up no other: one that comes meanwhile goes to a sender, at once, and those that
-// come when each sender is busy need not wait for longer than 50 ms.
+// An inline command that hangs delays no other. One that comes meanwhile goes to a sender at once, and one that comes
+// when each sender is busy waits for at most 50 ms.
 func TestInline_HangingHoldsUpNoOther(t *testing.T) {
 	inlineBubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
 		warm(t, d)
@@ -274,9 +274,9 @@ type lateContext struct {
 
 func (c lateContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
-// When the deadline ends an inline command, ctx has ended when the caller returns, so that it finds the reason there,
-// and nothing is in flight. A ctx that does not end at its deadline delays its caller by 50 ms at most; a reply or
-// another error is not delayed.
+// When the deadline ends an inline command, ctx has ended when the caller returns, so that the reason is there. Nothing
+// is in flight. A ctx that does not end at its deadline delays its caller by 50 ms at most; a reply or another error is
+// not delayed.
 func TestInline_EndsAtTheDeadline(t *testing.T) {
 	t.Parallel()
 	obey := func(t *testing.T, test func(*testing.T, *server, *dispatch.Dispatcher)) {

@@ -1,12 +1,15 @@
 package script_test
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
@@ -118,4 +121,28 @@ func FuzzKeys(f *testing.F) {
 		}
 		require.Equal(t, same, script.Mutex(nil, here, one).Key() == script.Mutex(nil, there, two).Key())
 	})
+}
+
+// declared notes the keys of a request, and does not send it.
+type declared struct{ keys []string }
+
+func (d *declared) Send(_ context.Context, r dispatch.Request) (any, error) {
+	d.keys = r.Keys
+	return nil, errors.ErrUnsupported
+}
+
+// A cluster that moves a slot refuses a request one of whose keys does not exist. While a lock is held and waited for,
+// all keys of these requests exist.
+func TestKeys_ThatExistWhileALockIsContended(t *testing.T) {
+	for _, k := range oneHolder {
+		m := newMachine(t, newServer(t, redistest.Shared(t)), k)
+		m.contend()
+		for _, name := range []string{"release", "renew", "heartbeat", "force release"} {
+			var d declared
+			require.Error(t, samplesOf(m.lock())[name].send(k.lock(&d, m.namespace), m.requesters(crowd{}, 2, 0)))
+			require.NotEmpty(t, d.keys)
+			assert.EqualValues(t, len(d.keys), m.rdb.Exists(ctx, d.keys...).Val(), "%s, %s: %q", k.name, name, d.keys)
+		}
+		m.lose()
+	}
 }

@@ -385,7 +385,7 @@ func FuzzParseNotification(f *testing.F) {
 			require.Equal(t, script.Grant{}, g)
 			return
 		}
-		if g.Fence > 0 { // else the head is told after how long it can ask
+		if g.Fence > 0 { // else the head is told when it can send acquire
 			plausible(t, reflect.ValueOf(g), 0)
 		}
 		require.Len(t, strings.Split(message, " "), 3)
