@@ -29,7 +29,7 @@ func mayImport(t *testing.T) map[string][]string {
 	all, importer := map[string][]string{}, ""
 	for line := range strings.Lines(string(text)) {
 		line, _, _ = strings.Cut(line, "#")
-		for _, word := range strings.Fields(line) {
+		for word := range strings.FieldsSeq(line) {
 			path, of := strings.CutSuffix(word, ":")
 			if root, _, _ := strings.Cut(path, "/"); !strings.Contains(root, ".") {
 				path = module + "/" + path

@@ -147,8 +147,8 @@ func resize(t *testing.T, l anyLock, permits int) {
 	require.NoError(t, server.Resize(t.Context(), id, permits))
 }
 
-// locks make the locks under test, by their kinds: a mutex, a semaphore of five permits, a read-write lock, and a key of
-// a keyed semaphore of five.
+// locks make the locks under test, by their kinds: a mutex, a semaphore of five permits, a read-write lock, and a key
+// of a keyed semaphore of five.
 var locks = map[string]func(*fairlock.Client) lockUnderTest{
 	"mutex":     func(c *fairlock.Client) lockUnderTest { return mutex(c) },
 	"semaphore": func(c *fairlock.Client) lockUnderTest { return semaphore(c) },

@@ -2,6 +2,7 @@
 package metrics_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -94,6 +95,10 @@ var short = strings.NewReplacer(
 // which is the span that it links to. Times begin with the test.
 func story(began time.Time, spans []sdktrace.ReadOnlySpan) (all []string) {
 	ids := map[trace.SpanID]int{}
+	slices.SortFunc(spans, func(a, b sdktrace.ReadOnlySpan) int { // spans that end together come in any order
+		return cmp.Or(a.EndTime().Compare(b.EndTime()), strings.Compare(b.Name(), a.Name()),
+			a.StartTime().Compare(b.StartTime()), strings.Compare(b.Status().Description, a.Status().Description))
+	})
 	for _, span := range spans {
 		name, ours := strings.CutPrefix(span.Name(), "fairlock.")
 		if !ours {
