@@ -21,93 +21,27 @@ import (
 
 const module = "github.com/fairlock/fairlock-go"
 
-// mayImport has what each package may import besides the standard library. No package imports upward, and the library
-// depends on go-redis and uuid only. internal/ is the engine; internal/tools/ stands on the public packages, serves
-// tests, the command and the page, and no package of the library imports it. The lab is another module, which imports
-// these packages; none of them imports it.
-var mayImport = map[string][]string{
-	module + "/internal/bounds": {},
-	module + "/internal/tokens": {module + "/internal/bounds", "github.com/google/uuid"},
-	module + "/token":           {module + "/internal/tokens"},
-	module + "/lua":             {},
-	module + "/internal/errs":   {},
-	module + "/internal/task":   {module + "/internal/errs"},
-	module + "/internal/call": {
-		module + "/internal/errs", module + "/internal/task", module + "/internal/clock", module + "/internal/dispatch",
-		"github.com/redis/go-redis/v9",
-	},
-	module + "/internal/script": {
-		module + "/lua", module + "/token", module + "/internal/bounds", module + "/internal/call",
-		module + "/internal/dispatch", "github.com/redis/go-redis/v9",
-	},
-	module + "/internal/hold": {
-		module + "/internal/errs", module + "/internal/task", module + "/internal/call", module + "/internal/clock",
-		module + "/internal/dispatch", module + "/internal/script", module + "/internal/tokens", module + "/token",
-	},
-	module + "/internal/wait": {
-		module + "/internal/errs", module + "/internal/task", module + "/internal/call", module + "/internal/clock", module +
-			"/internal/bounds",
-		module + "/internal/dispatch", module + "/internal/script", module + "/internal/tokens", module + "/token",
-	},
-	module + "/internal/clock": {},
-	// For tests.
-	module + "/internal/testclock": {module + "/internal/clock"},
-	module + "/internal/dispatch":  {module + "/internal/clock", "github.com/redis/go-redis/v9"},
-	module + "/fairlock": {
-		module + "/token", module + "/internal/script", module + "/internal/bounds", module + "/internal/tokens", module +
-			"/internal/clock",
-		module + "/internal/dispatch", module + "/internal/errs", module + "/internal/task", module + "/internal/call",
-		module + "/internal/wait", module + "/internal/hold", "github.com/redis/go-redis/v9",
-	},
-	module + "/leader": {
-		module + "/fairlock", module + "/token", module + "/internal/script", module + "/internal/tokens",
-	},
-	module + "/limithttp": {module + "/fairlock"},
-	module + "/fence":     {module + "/fairlock", "github.com/redis/go-redis/v9"}, // by database/sql, without a driver
-	// For those who operate. Package fairlock does not import it.
-	module + "/internal/keyspace": {module + "/internal/script"},
-	module + "/admin": {
-		module + "/fairlock", module + "/token", module + "/internal/bounds", module + "/internal/call",
-		module + "/internal/clock", module + "/internal/dispatch", module + "/internal/errs", module + "/internal/hold",
-		module + "/internal/keyspace", module + "/internal/script", module + "/internal/task", module + "/internal/tokens",
-		"github.com/redis/go-redis/v9",
-	},
-	// For tests; no package above may import them. Users import fairlocktest.
-	module + "/fairlocktest": {
-		module + "/fairlock", module + "/admin", module + "/internal/bounds", module + "/internal/script", module + "/token",
-		module + "/internal/tokens", module + "/internal/clock", module + "/internal/testclock",
-		module + "/internal/dispatch", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2",
-	},
-	module + "/internal/tools/redistest": {"github.com/redis/go-redis/v9"},
-	module + "/internal/tools/rules":     {module + "/internal/tokens"},
-	module + "/internal/tools/machine":   {module + "/fairlocktest"},
-	// For the command, and for pages that show the same.
-	module + "/internal/tools/inspect": {
-		module + "/admin", module + "/fairlock", module + "/internal/script", module + "/internal/bounds",
-		module + "/internal/call", module + "/internal/clock", module + "/internal/keyspace",
-		"github.com/redis/go-redis/v9",
-	},
-	// For tests of these.
-	module + "/internal/tools/golden": {"github.com/stretchr/testify/require"},
-	module + "/internal/tools/sample": {
-		module + "/admin", module + "/fairlock", module + "/fairlocktest", module + "/internal/script",
-		module + "/internal/tools/inspect", module + "/leader",
-	},
-	module + "/internal/tools/words":   {module + "/admin", module + "/fairlock", module + "/internal/tools/inspect"},
-	module + "/internal/tools/history": {module + "/fairlock"}, // also for the lab
-	module + "/internal/tools/doctor": {
-		module + "/fairlock", module + "/token", module + "/internal/tools/inspect", module + "/internal/script",
-		module + "/internal/keyspace", module + "/internal/tokens",
-		"github.com/redis/go-redis/v9",
-	},
-	// For the command, and for bench, which is another module.
-	module + "/internal/tools/workload": {},
-	module + "/internal/tools/dbtest":   {}, // for bench, lab and examples, which have the drivers
-	module + "/ui": {
-		module + "/admin", module + "/fairlock", module + "/internal/bounds", module + "/internal/tools/words",
-		module + "/internal/tools/inspect",
-		module + "/internal/tools/doctor", "github.com/redis/go-redis/v9",
-	},
+// mayImport returns what each package may import besides the standard library, as testdata/imports.txt says.
+func mayImport(t *testing.T) map[string][]string {
+	t.Helper()
+	text, err := os.ReadFile("testdata/imports.txt")
+	require.NoError(t, err)
+	all, importer := map[string][]string{}, ""
+	for line := range strings.Lines(string(text)) {
+		line, _, _ = strings.Cut(line, "#")
+		for word := range strings.FieldsSeq(line) {
+			path, of := strings.CutSuffix(word, ":")
+			if root, _, _ := strings.Cut(path, "/"); !strings.Contains(root, ".") {
+				path = module + "/" + path
+			}
+			if of {
+				importer, all[path] = path, nil
+			} else {
+				all[importer] = append(all[importer], path)
+			}
+		}
+	}
+	return all
 }
 
 // Tests do not count. A directory of tests only is no package.
@@ -115,14 +49,15 @@ func TestPackages_ImportOneWay(t *testing.T) {
 	list, err := exec.Command("go", "list", "-f",
 		`{{if .GoFiles}}{{.ImportPath}}{{range .Imports}} {{.}}{{end}}{{end}}`, "./...").Output()
 	require.NoError(t, err)
-	missing := maps.Clone(mayImport)
+	all := mayImport(t)
+	missing := maps.Clone(all)
 	for line := range strings.Lines(string(list)) {
 		imports := strings.Fields(line)
 		if len(imports) == 0 {
 			continue
 		}
-		allowed, known := mayImport[imports[0]]
-		assert.Truef(t, known, "%s has no line in mayImport", imports[0])
+		allowed, known := all[imports[0]]
+		assert.Truef(t, known, "%s has no line in testdata/imports.txt", imports[0])
 		delete(missing, imports[0])
 		for _, path := range imports[1:] {
 			std := !strings.Contains(strings.SplitN(path, "/", 2)[0], ".")
@@ -134,12 +69,13 @@ func TestPackages_ImportOneWay(t *testing.T) {
 
 // What starts a goroutine waits for its end. A timer or a context.AfterFunc is stopped by who sets it.
 func TestGoroutines_OnlyOfTasks(t *testing.T) {
+	packages := mayImport(t)
 	for _, pattern := range []string{"fairlock/*.go", "internal/*/*.go", "leader/*.go", "fence/*.go"} {
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		for _, path := range files {
 			folder := filepath.ToSlash(filepath.Dir(path))
-			if _, library := mayImport[module+"/"+folder]; !library || strings.HasSuffix(path, "_test.go") ||
+			if _, library := packages[module+"/"+folder]; !library || strings.HasSuffix(path, "_test.go") ||
 				startsGoroutines[folder] {
 				continue
 			}

@@ -204,14 +204,13 @@ func BenchmarkCapacity(b *testing.B) {
 		}
 		measure(b, contenders, func(_, call int) error { return leases[call%len(leases)].Renew(context.Background()) })
 	})
-	for _, kind := range []struct {
-		name, share string
-		of          func(*fairlock.Client) lockUnderTest
-	}{{"mutex", "1", locks[0]}, {"semaphore", "1", locks[1]}, {"read", "r", locks[2]}, {"write", "w", locks[2]}} {
+	for _, kind := range []struct{ name, share, of string }{
+		{"mutex", "1", "mutex"}, {"semaphore", "1", "semaphore"}, {"read", "r", "rwmutex"}, {"write", "w", "rwmutex"},
+	} {
 		b.Run("handoff/"+kind.name, func(b *testing.B) {
 			all := begin(b)
 			measure(b, contenders, func(i, _ int) error {
-				lease, err := kind.of(all[i%benchClients]).acquire(kind.share)(b.Context())
+				lease, err := locks[kind.of](all[i%benchClients]).acquire(kind.share)(b.Context())
 				if err == nil {
 					err = lease.Unlock(b.Context())
 				}

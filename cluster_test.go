@@ -62,10 +62,7 @@ func masterFails(t *testing.T, readTimeout time.Duration, fault func(*redistest.
 	options.ReadTimeout = readTimeout
 	rdb, other := redis.NewClusterClient(options), redis.NewClusterClient(options)
 	t.Cleanup(func() { _, _ = rdb.Close(), other.Close() })
-	name := on(t, rdb, cluster.Masters[0], func(name string) string {
-		return script.KeysOf("mutex", bounds.DefaultNamespace,
-			name).Part("lock")
-	})
+	name := on(t, rdb, cluster.Masters[0], mutexKey)
 	a := newClient(t, rdb, fairlock.Config{TTL: time.Minute}).Mutex(name)
 	// What is left of WaiterTTL is the length of the lease that a handoff begins, and Unlock tries for no longer.
 	b := newClient(t, other, fairlock.Config{TTL: time.Minute, WaiterTTL: time.Minute}).Mutex(name)
@@ -85,6 +82,19 @@ func masterFails(t *testing.T, readTimeout time.Duration, fault func(*redistest.
 	return elected
 }
 
+// twoMasters returns a cluster of two masters, of which from has the slot of "{x}".
+func twoMasters(t *testing.T) (cluster *redistest.Cluster, from, to *redistest.Server) {
+	t.Helper()
+	cluster = redistest.StartCluster(t, 2)
+	from, to = cluster.Masters[0], cluster.Masters[1]
+	master, err := cluster.Client().MasterForKey(t.Context(), "{x}")
+	require.NoError(t, err)
+	if master.Options().Addr != from.Addr() {
+		from, to = to, from
+	}
+	return cluster, from, to
+}
+
 // opened is for how long a slot stays open before its keys move, and after: requests meet it in this state.
 const opened = 2 * time.Second
 
@@ -94,16 +104,10 @@ const opened = 2 * time.Second
 //fairlock:fault A slot of a cluster moves: no call fails while its ctx or its lease lasts, nothing is lost, and the order is kept
 func TestCluster_SlotMoves(t *testing.T) {
 	t.Parallel()
-	cluster := redistest.StartCluster(t, 2)
+	cluster, from, to := twoMasters(t)
 	clients := []*fairlock.Client{}
 	for range 3 {
 		clients = append(clients, newClient(t, cluster.Client(), fairlock.Config{TTL: time.Minute}))
-	}
-	master, err := cluster.Client().MasterForKey(t.Context(), "{x}")
-	require.NoError(t, err)
-	from, to := cluster.Masters[0], cluster.Masters[1]
-	if master.Options().Addr != from.Addr() {
-		from, to = to, from
 	}
 	// its locks have the same slot
 	free := newClient(t, cluster.Client(), fairlock.Config{Namespace: "free", TTL: time.Minute})
@@ -175,14 +179,8 @@ func TestCluster_SlotMoves(t *testing.T) {
 //fairlock:fault A lock is released while a cluster begins to move its slot: the waiter keeps its place before newcomers, and a minimum hold lasts
 func TestCluster_ReleasedWhileTheSlotMoves(t *testing.T) {
 	t.Parallel()
-	cluster := redistest.StartCluster(t, 2)
+	cluster, from, to := twoMasters(t)
 	rdb := cluster.Client()
-	master, err := rdb.MasterForKey(t.Context(), "{x}")
-	require.NoError(t, err)
-	from, to := cluster.Masters[0], cluster.Masters[1]
-	if master.Options().Addr != from.Addr() {
-		from, to = to, from
-	}
 	waited := newClient(t, rdb, fairlock.Config{Namespace: "waited", TTL: time.Minute}).Mutex("x")
 	kept := newClient(t, rdb, fairlock.Config{Namespace: "kept", TTL: time.Minute}).Mutex("x",
 		fairlock.WithMinHold(time.Minute))
@@ -190,7 +188,7 @@ func TestCluster_ReleasedWhileTheSlotMoves(t *testing.T) {
 	next, rest := join(t, waited, waited.Lock), join(t, kept, kept.Lock)
 	cluster.Move("{x}", from, to, func() { unlock(t, one); unlock(t, other) }, func() {})
 	newcomer := newClient(t, cluster.Client(), fairlock.Config{Namespace: "waited"}).Mutex("x")
-	_, err = newcomer.TryLock(t.Context())
+	_, err := newcomer.TryLock(t.Context())
 	require.ErrorIs(t, err, fairlock.ErrBusy)
 	unlock(t, next.granted(t))
 	_, err = newClient(t, cluster.Client(), fairlock.Config{Namespace: "kept"}).Mutex("x").TryLock(t.Context())
@@ -205,14 +203,8 @@ func TestCluster_ReleasedWhileTheSlotMoves(t *testing.T) {
 //fairlock:fault A lock of any kind is released, and its slot is about to move: if somebody waits, Unlock returns at once; if nobody does, when the slot has moved
 func TestCluster_EachKindIsReleasedWhileTheSlotMoves(t *testing.T) {
 	t.Parallel()
-	cluster := redistest.StartCluster(t, 2)
+	cluster, from, to := twoMasters(t)
 	rdb := cluster.Client()
-	master, err := rdb.MasterForKey(t.Context(), "{x}")
-	require.NoError(t, err)
-	from, to := cluster.Masters[0], cluster.Masters[1]
-	if master.Options().Addr != from.Addr() {
-		from, to = to, from
-	}
 	queues, leases := map[string][]*acquisition{}, map[string][]*fairlock.Lease{}
 	for _, namespace := range []string{"fairlock", "resized"} {
 		c := newClient(t, rdb, fairlock.Config{Namespace: namespace, TTL: time.Minute})
@@ -259,6 +251,10 @@ func TestCluster_EachKindIsReleasedWhileTheSlotMoves(t *testing.T) {
 	}
 }
 
+func mutexKey(name string) string {
+	return script.KeysOf("mutex", bounds.DefaultNamespace, name).Part("lock")
+}
+
 // on returns the first of the names 0, 1, … whose key is on a master.
 func on(t *testing.T, rdb *redis.ClusterClient, master *redistest.Server, key func(name string) string) string {
 	t.Helper()
@@ -283,10 +279,7 @@ func TestCluster_SubscribersNodeDies(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3)
 	rdb := cluster.Client()
 	dead := cluster.Masters[0]
-	name := on(t, rdb, cluster.Masters[1], func(name string) string {
-		return script.KeysOf("mutex", bounds.DefaultNamespace,
-			name).Part("lock")
-	})
+	name := on(t, rdb, cluster.Masters[1], mutexKey)
 	var mutexes []fairlock.Mutex
 	var ups [2]atomic.Int64
 	for i := range ups {

@@ -1,7 +1,6 @@
 package fairlock_test
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -148,13 +147,13 @@ func resize(t *testing.T, l anyLock, permits int) {
 	require.NoError(t, server.Resize(t.Context(), id, permits))
 }
 
-// locks make the locks under test: a mutex, a semaphore of five permits, a read-write lock, and a key of a keyed
-// semaphore of five.
-var locks = []func(*fairlock.Client) lockUnderTest{
-	func(c *fairlock.Client) lockUnderTest { return mutex(c) },
-	func(c *fairlock.Client) lockUnderTest { return semaphore(c) },
-	func(c *fairlock.Client) lockUnderTest { return rwMutex(c) },
-	func(c *fairlock.Client) lockUnderTest { return keyed(c) },
+// locks make the locks under test, by their kinds: a mutex, a semaphore of five permits, a read-write lock, and a key
+// of a keyed semaphore of five.
+var locks = map[string]func(*fairlock.Client) lockUnderTest{
+	"mutex":     func(c *fairlock.Client) lockUnderTest { return mutex(c) },
+	"semaphore": func(c *fairlock.Client) lockUnderTest { return semaphore(c) },
+	"rwmutex":   func(c *fairlock.Client) lockUnderTest { return rwMutex(c) },
+	"keyed":     func(c *fairlock.Client) lockUnderTest { return keyed(c) },
 }
 
 func mutex(c *fairlock.Client, options ...fairlock.HoldOption) lockUnderTest {
@@ -234,8 +233,8 @@ func (l lockUnderTest) share(weight int, writer bool) string {
 func eachKind(t *testing.T, test func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest)) {
 	t.Helper()
 	t.Parallel()
-	for i, of := range locks {
-		t.Run([]string{"mutex", "semaphore", "rwmutex", "keyed"}[i], func(t *testing.T) {
+	for kind, of := range locks {
+		t.Run(kind, func(t *testing.T) {
 			each(t, func(t *testing.T, s *server) { test(t, s, of) })
 		})
 	}
@@ -318,47 +317,49 @@ func queued(t *testing.T, l anyLock, n int) {
 	until(t, func() bool { return state(t, l).Waiting == n })
 }
 
-// journal records what Trace tells of the lock x.
+// journal records what Trace tells of the locks of a test.
 type journal struct {
 	mu     sync.Mutex
-	events map[string]int         // guarded by mu: how often each came: "mutex Queued"
-	grants []fairlock.GrantedInfo // guarded by mu
 	queued []fairlock.QueuedInfo  // guarded by mu
+	grants []fairlock.GrantedInfo // guarded by mu
+	lost   int                    // guarded by mu: leases
 }
 
 func (j *journal) trace() *fairlock.Trace {
-	note := func(e fairlock.Event, name string, also func()) {
-		if e.Name == "x" {
-			j.look(func() { j.events[string(e.Kind)+" "+name]++; also() })
+	note := func(e fairlock.Event, f func()) {
+		if strings.HasPrefix(e.Name, warmUp) {
+			return
 		}
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		f()
 	}
-	nothing := func() {}
 	return &fairlock.Trace{
-		Queued:  func(i fairlock.QueuedInfo) { note(i.Event, "Queued", func() { j.queued = append(j.queued, i) }) },
-		Granted: func(i fairlock.GrantedInfo) { note(i.Event, "Granted", func() { j.grants = append(j.grants, i) }) },
-		Renewed: func(i fairlock.RenewedInfo) { note(i.Event, "Renewed", nothing) },
+		Queued:  func(i fairlock.QueuedInfo) { note(i.Event, func() { j.queued = append(j.queued, i) }) },
+		Granted: func(i fairlock.GrantedInfo) { note(i.Event, func() { j.grants = append(j.grants, i) }) },
 		Ended: func(i fairlock.EndedInfo) {
-			note(i.Event, map[bool]string{true: "Released", false: "Lost"}[i.Err == nil], nothing)
+			if i.Err != nil {
+				note(i.Event, func() { j.lost++ })
+			}
 		},
-		Abandoned:        func(i fairlock.AbandonedInfo) { note(i.Event, "Abandoned", nothing) },
-		NotificationLost: func(e fairlock.Event) { note(e, "NotificationLost", nothing) },
 	}
 }
 
-// look calls f while nothing is recorded.
-func (j *journal) look(f func()) {
+// waited returns how many acquisitions were queued so far.
+func (j *journal) waited() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.events == nil {
-		j.events = map[string]int{}
-	}
-	f()
+	return len(j.queued)
 }
 
-// count is how often an event has come.
-func (j *journal) count(event string) (n int) {
-	j.look(func() { n = j.events[event] })
-	return n
+// assertHandoffs fails the test if a waiter needed a further request for its grant.
+func (j *journal) assertHandoffs(t *testing.T) {
+	t.Helper()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, g := range j.grants {
+		assert.Equal(t, g.Ticket != 0, g.Handoff, "%s: a waiter needed a further request", g.Name)
+	}
 }
 
 // lasting is for tests of what a request brings about: no lease ends meanwhile, and no waiter expires.
@@ -371,6 +372,9 @@ func timeless(t *testing.T) fairlock.Config {
 	return cfg
 }
 
+// warmUp is what the names of locks begin with that are used before a test.
+const warmUp = "warm up "
+
 // listening returns a client whose subscription is up, and what it traces from then on.
 func listening(t *testing.T, rdb fairlock.Redis, cfg fairlock.Config) (*fairlock.Client, *journal) {
 	t.Helper()
@@ -379,7 +383,7 @@ func listening(t *testing.T, rdb fairlock.Redis, cfg fairlock.Config) (*fairlock
 	cfg.Trace = j.trace()
 	cfg.Trace.Subscription = func(err error) { up.Store(err == nil) }
 	c := newClient(t, rdb, cfg)
-	m := c.Mutex("contended by " + c.Name())
+	m := c.Mutex(warmUp + c.Name())
 	first := hold(t, m.Lock)
 	second := join(t, m, m.Lock)
 	until(t, up.Load)
@@ -432,7 +436,11 @@ func TestLock_ExclusionAndOrder(t *testing.T) {
 		assert.Equal(t, capacity[l.kind], most.Load())
 		assert.Empty(t, state(t, l).Holders)
 		require.Len(t, j.grants, clients*perClient*rounds)
-		assert.Zero(t, j.events[l.kind+" Lost"])
+		assert.Zero(t, j.lost)
+		queued := map[uint64]bool{}
+		for _, q := range j.queued {
+			queued[q.Ticket] = true
+		}
 		slices.SortFunc(j.grants, func(a, b fairlock.GrantedInfo) int { return int(a.Fence) - int(b.Fence) })
 		var fence, ticket uint64
 		for i, g := range j.grants {
@@ -441,6 +449,7 @@ func TestLock_ExclusionAndOrder(t *testing.T) {
 			if g.Ticket != 0 { // it was queued
 				require.Greater(t, g.Ticket, ticket, "grant %d is out of order", i)
 				ticket = g.Ticket
+				require.True(t, queued[ticket], "it was queued with another ticket")
 			}
 		}
 	})
@@ -460,31 +469,52 @@ func (l lockUnderTest) picture(s admin.State, names map[token.Token]string) stri
 	return strings.Join(all, " ")
 }
 
-// step is a step of a scenario, and the picture after it. "+3": the next client (a, b, …) asks for 3; "-a": a releases;
-// "!c": c stops waiting; "?1": a try for 1 is refused. That it changes nothing is shown
-// in package script.
+// scenario is one of testdata/order.txt.
+type scenario struct {
+	kind, name string
+	steps      []step
+}
+
+// step is a step of a scenario, and the picture after it.
 type step struct{ do, want string }
+
+func scenarios(t *testing.T) (all []scenario) {
+	t.Helper()
+	text, err := os.ReadFile("testdata/order.txt")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimRight(line, "\n")
+		if kind, name, ok := strings.Cut(line, ": "); ok && locks[kind] != nil {
+			all = append(all, scenario{kind: kind, name: name})
+		} else if do, want, ok := strings.Cut(line, "  "); ok {
+			last := &all[len(all)-1]
+			last.steps = append(last.steps, step{strings.TrimSpace(do), want})
+		}
+	}
+	return all
+}
 
 // play plays a scenario. The clients send no heartbeat meanwhile. What a release admits is admitted when it returns,
 // and every waiter is notified of its grant, and needs no further request.
-func play(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest, steps []step) {
+func (c scenario) play(t *testing.T, s *server) {
+	t.Helper()
 	var all []*acquisition
 	var journals []*journal
 	var seen []lockUnderTest
 	for range 2 {
 		cfg := timeless(t)
 		cfg.Namespace = s.namespace
-		c, j := listening(t, s.rdb(), cfg)
-		journals, seen = append(journals, j), append(seen, of(c))
+		client, j := listening(t, s.rdb(), cfg)
+		journals, seen = append(journals, j), append(seen, locks[c.kind](client))
 	}
 	l, names, ended := seen[0], map[token.Token]string{}, map[*acquisition]bool{}
-	for i, step := range steps {
+	for i, step := range c.steps {
 		who := func() *acquisition { return all[step.do[1]-'a'] }
 		switch what := step.do[1:]; step.do[0] {
 		case '+':
 			name := string(rune('a' + len(all)))
 			j := journals[len(all)%2]
-			before := j.count(l.kind + " Queued")
+			before := j.waited()
 			q := begin(t, seen[len(all)%2].acquire(what))
 			all = append(all, q)
 			until(t, func() bool {
@@ -495,7 +525,7 @@ func play(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest, step
 				for _, w := range st.Waiters {
 					names[w.Token] = cmp.Or(names[w.Token], name)
 				}
-				heard := !q.pending() || j.count(l.kind+" Queued") > before // the reply to itself
+				heard := !q.pending() || j.waited() > before // the reply to itself
 				return heard && len(names) == len(all)
 			})
 		case '-':
@@ -532,59 +562,8 @@ func play(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest, step
 		}
 	}
 	for _, j := range journals {
-		j.look(func() {
-			for _, g := range j.grants {
-				assert.Equal(t, g.Ticket != 0, g.Handoff, "a waiter needed a further request")
-			}
-		})
+		j.assertHandoffs(t)
 	}
-}
-
-// scenarios are those of all kinds, step by step.
-var scenarios = []struct {
-	name  string
-	of    func(*fairlock.Client) lockUnderTest
-	steps []step
-}{
-	{"a mutex is granted in the order of arrival", locks[0], []step{
-		{"+1", "a1 |"}, {"?1", "a1 |"}, {"+1", "a1 | b1"}, {"+1", "a1 | b1 c1"}, {"-a", "b1 | c1"},
-		{"+1", "b1 | c1 d1"}, {"+1", "b1 | c1 d1 e1"}, {"?1", "b1 | c1 d1 e1"}, {"-b", "c1 | d1 e1"}, {"!d", "c1 | e1"},
-		{"-c", "e1 |"}, {"+1", "e1 | f1"}, {"!f", "e1 |"}, {"-e", "|"}, {"+1", "g1 |"},
-	}},
-	{"a request for one permit does not pass one for three", locks[1], []step{
-		{"+2", "a2 |"}, {"+2", "a2 b2 |"}, {"+3", "a2 b2 | c3"}, {"+1", "a2 b2 | c3 d1"}, {"?1", "a2 b2 | c3 d1"},
-		{"-a", "b2 c3 | d1"}, {"+1", "b2 c3 | d1 e1"}, {"-b", "c3 d1 e1 |"}, {"-c", "d1 e1 |"},
-	}},
-	{"one release admits exactly those that fit", locks[1], []step{
-		{"+5", "a5 |"}, {"+1", "a5 | b1"}, {"+2", "a5 | b1 c2"}, {"+2", "a5 | b1 c2 d2"}, {"+1", "a5 | b1 c2 d2 e1"},
-		{"-a", "b1 c2 d2 | e1"}, {"-d", "b1 c2 e1 |"}, {"?2", "b1 c2 e1 |"}, {"+1", "b1 c2 e1 f1 |"},
-	}},
-	{"permits are kept for the head", locks[1], []step{
-		{"+1", "a1 |"}, {"+1", "a1 b1 |"}, {"+1", "a1 b1 c1 |"}, {"+5", "a1 b1 c1 | d5"}, {"+1", "a1 b1 c1 | d5 e1"},
-		{"-b", "a1 c1 | d5 e1"}, {"-a", "c1 | d5 e1"}, {"?1", "c1 | d5 e1"}, {"-c", "d5 | e1"}, {"-d", "e1 |"},
-	}},
-	{"a head that stops waiting admits those behind it", locks[1], []step{
-		{"+3", "a3 |"}, {"+1", "a3 b1 |"}, {"+3", "a3 b1 | c3"}, {"+1", "a3 b1 | c3 d1"}, {"+4", "a3 b1 | c3 d1 e4"},
-		{"+1", "a3 b1 | c3 d1 e4 f1"}, {"!c", "a3 b1 d1 | e4 f1"}, {"-b", "a3 d1 | e4 f1"}, {"!e", "a3 d1 f1 |"},
-	}},
-	{"a waiter behind the head that stops waiting admits nobody", locks[1], []step{
-		{"+3", "a3 |"}, {"+3", "a3 | b3"}, {"+5", "a3 | b3 c5"}, {"+1", "a3 | b3 c5 d1"}, {"!c", "a3 | b3 d1"},
-		{"-a", "b3 d1 |"},
-	}},
-	{"a reader does not pass a writer", locks[2], []step{
-		{"+r", "ar |"}, {"+r", "ar br |"}, {"+w", "ar br | cw"}, {"+r", "ar br | cw dr"}, {"?r", "ar br | cw dr"},
-		{"-b", "ar | cw dr"}, {"+r", "ar | cw dr er"}, {"-a", "cw | dr er"}, {"?r", "cw | dr er"}, {"-c", "dr er |"},
-		{"?w", "dr er |"}, {"+r", "dr er fr |"},
-	}},
-	{"adjacent readers get in together", locks[2], []step{
-		{"+w", "aw |"}, {"+r", "aw | br"}, {"+r", "aw | br cr"}, {"+w", "aw | br cr dw"}, {"+w", "aw | br cr dw ew"},
-		{"+r", "aw | br cr dw ew fr"}, {"-a", "br cr | dw ew fr"}, {"-c", "br | dw ew fr"}, {"-b", "dw | ew fr"},
-		{"-d", "ew | fr"}, {"-e", "fr |"},
-	}},
-	{"a writer that stops waiting admits the readers behind it", locks[2], []step{
-		{"+r", "ar |"}, {"+w", "ar | bw"}, {"+r", "ar | bw cr"}, {"+r", "ar | bw cr dr"}, {"+w", "ar | bw cr dr ew"},
-		{"+r", "ar | bw cr dr ew fr"}, {"!b", "ar cr dr | ew fr"}, {"!e", "ar cr dr fr |"},
-	}},
 }
 
 // Every scenario, on both servers.
@@ -599,10 +578,8 @@ var scenarios = []struct {
 //fairlock:promise Readers and writers: readers at the head get in together and send nothing more; a writer is alone; no request passes an earlier one, and none starves
 func TestLock_FIFO(t *testing.T) {
 	t.Parallel()
-	for _, c := range scenarios {
-		t.Run(c.name, func(t *testing.T) {
-			each(t, func(t *testing.T, s *server) { play(t, s, c.of, c.steps) })
-		})
+	for _, c := range scenarios(t) {
+		t.Run(c.name, func(t *testing.T) { each(t, c.play) })
 	}
 }
 
@@ -762,98 +739,40 @@ func TestForceRelease_ManyHolders(t *testing.T) {
 	unlock(t, hold(t, x.TryLock))
 }
 
-// Inspect shows the holders and the waiters, in order, and how much they have or want.
+// Inspect shows the holders and the waiters, in order, and how much they have or want. (TestLock_FIFO has other kinds.)
 //
 //fairlock:promise Inspect and Trace: the holders and the waiters, in order; the life of a lock, event by event
 func TestInspect(t *testing.T) {
-	t.Parallel()
-	for i, c := range []struct {
-		of            func(*fairlock.Client) lockUnderTest
-		hold, wait    []string // by the clients a and z, in turn
-		used, permits int
-	}{
-		{locks[0], []string{"1"}, []string{"1", "1", "1"}, 1, 1},
-		{locks[1], []string{"2", "1"}, []string{"3", "1"}, 3, 5},
-		{locks[2], []string{"r", "r"}, []string{"w", "r"}, 2, 0},
-		{locks[2], []string{"w"}, []string{"r", "w"}, 1, 0},
-	} {
-		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			each(t, func(t *testing.T, s *server) {
-				clients := []lockUnderTest{c.of(s.client(fairlock.Config{Name: "a"})), c.of(s.client(fairlock.Config{Name: "z"}))}
-				l := clients[0]
-				st := state(t, l)
-				assert.Equal(t, admin.State{ID: st.ID, At: st.At, Permits: map[string]int{"mutex": 1}[l.kind]}, st)
-				var leases []*fairlock.Lease
-				for i, share := range c.hold {
-					leases = append(leases, hold(t, clients[i%2].acquire(share)))
-				}
-				for i, share := range c.wait {
-					join(t, l, clients[i%2].acquire(share))
-				}
-				st = state(t, l)
-				assert.Equal(t, []int{c.used, c.permits, len(c.wait)}, []int{st.Used, st.Permits, st.Waiting})
-				require.Len(t, st.Holders, len(c.hold))
-				require.Len(t, st.Waiters, len(c.wait))
-				assert.GreaterOrEqual(t, st.Fence, st.Waiters[len(c.wait)-1].Ticket, "the last number")
-				for _, h := range st.Holders {
-					i := slices.IndexFunc(leases, func(l *fairlock.Lease) bool { return l.Token() == h.Token })
-					require.GreaterOrEqual(t, i, 0)
-					assert.Equal(t, []string{"a", "z"}[i%2], h.Client)
-					assert.Equal(t, leases[i].Fence(), h.Fence)
-					assert.Equal(t, c.hold[i], l.share(h.Weight, h.Writer))
-					assert.True(t, h.TTL > 0 && h.TTL <= bounds.DefaultTTL, h.TTL)
-				}
-				for i, w := range st.Waiters {
-					assert.Equal(t, []string{"a", "z"}[i%2], w.Client)
-					assert.False(t, w.Token.IsZero())
-					assert.Equal(t, c.wait[i], l.share(w.Weight, w.Writer))
-					assert.True(t, w.TTL > 0 && w.TTL <= bounds.DefaultWaiterTTL, w.TTL)
-					assert.GreaterOrEqual(t, w.Age, time.Duration(0))
-					assert.True(t, i == 0 || w.Ticket > st.Waiters[i-1].Ticket)
-				}
-			})
-		})
-	}
-}
-
-// Trace tells each event of a lock, and its kind. The log has a loss, and no token's secret.
-//
-//fairlock:promise Inspect and Trace
-func TestTrace(t *testing.T) {
-	eachKind(t, func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
-		var j journal
-		var log bytes.Buffer
-		c := s.client(fairlock.Config{Trace: j.trace(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		l := of(c)
-		first := hold(t, l.acquire(l.all))
-		gone := join(t, l, l.acquire(l.all))
-		until(t, func() bool { return j.count(l.kind+" Queued") == 1 })
-		gone.cancel()
-		<-gone.done
-		queued(t, l, 0)
-		second := join(t, l, l.acquire(l.one))
-		require.NoError(t, first.Renew(t.Context()))
-		unlock(t, first)
-		lease := second.granted(t)
-		release(t, l)
-		require.Error(t, lease.Renew(t.Context()))
-		require.NoError(t, c.Close())
-
-		want := map[string]int{}
-		for name, n := range map[string]int{"Queued": 2, "Granted": 2, "Renewed": 1, "Released": 1, "Abandoned": 1,
-			"Lost": 1} {
-			want[l.kind+" "+name] = n
+	each(t, func(t *testing.T, s *server) {
+		l := semaphore(s.client(fairlock.Config{Name: "web-1"}))
+		assert.Equal(t, 1, state(t, mutex(s.client(fairlock.Config{}))).Permits)
+		first, second := hold(t, l.acquire("2")), hold(t, l.acquire("1"))
+		join(t, l, l.acquire("3"))
+		join(t, l, l.acquire("1"))
+		st := state(t, l)
+		for _, d := range []*time.Duration{
+			&st.Holders[0].TTL, &st.Holders[1].TTL, &st.Waiters[0].TTL, &st.Waiters[1].TTL, &st.Holders[0].Age,
+			&st.Holders[1].Age, &st.Waiters[0].Age, &st.Waiters[1].Age, &st.Holders[0].Renewed, &st.Holders[1].Renewed,
+			&st.OldestWait,
+		} {
+			assert.True(t, *d >= 0 && *d <= bounds.DefaultTTL, *d)
+			*d = 0
 		}
-		// on a busy machine it may come late; package fairlock has its exact times
-		delete(j.events, l.kind+" NotificationLost")
-		assert.Equal(t, want, j.events)
-		assert.Zero(t, j.grants[0].Ticket)
-		assert.Equal(t, s.namespace, j.grants[0].Namespace)
-		assert.Equal(t, j.queued[1].Ticket, j.grants[1].Ticket)
-		assert.Equal(t, lease.Fence(), j.grants[1].Fence)
-		assert.Equal(t, lease.Token(), j.grants[1].Token)
-		assert.Contains(t, log.String(), "lock lost")
-		assert.NotContains(t, log.String(), lease.Token().Text())
+		slices.SortFunc(st.Holders, func(a, b admin.Holder) int { return b.Weight - a.Weight })
+		assert.Greater(t, st.Waiters[1].Ticket, st.Waiters[0].Ticket)
+		assert.GreaterOrEqual(t, st.Fence, st.Waiters[1].Ticket, "the last number")
+		assert.Equal(t, admin.State{
+			ID: fairlock.ID{Kind: fairlock.KindSemaphore, Name: "x"}, At: st.At, Used: 3, Permits: 5, Others: []int{},
+			Fence: st.Fence, Waiting: 2,
+			Holders: []admin.Holder{
+				{Client: "web-1", Token: first.Token(), Fence: first.Fence(), Weight: 2},
+				{Client: "web-1", Token: second.Token(), Fence: second.Fence(), Weight: 1},
+			},
+			Waiters: []admin.Waiter{
+				{Client: "web-1", Token: st.Waiters[0].Token, Ticket: st.Waiters[0].Ticket, Weight: 3},
+				{Client: "web-1", Token: st.Waiters[1].Token, Ticket: st.Waiters[1].Ticket, Weight: 1},
+			},
+		}, st)
 	})
 }
 
@@ -949,94 +868,23 @@ func TestSemaphore_Resize(t *testing.T) {
 	})
 }
 
-// Keys take turns, each with a limit of its own. A busy try says why.
-//
-//fairlock:promise Limits of a keyed semaphore
-//fairlock:promise Turns between keys
-func TestKeyedSemaphore(t *testing.T) {
-	each(t, func(t *testing.T, s *server) {
-		x := s.client(timeless(t)).KeyedSemaphore("x", 2)
-		of := func(k fairlock.Semaphore) acquire {
-			return func(ctx context.Context) (*fairlock.Lease, error) { return k.Acquire(ctx, 1) }
-		}
-		a, b := x.Key("A", fairlock.WithKeyLimit(1)), x.Key("B")
-		busy := func(k fairlock.Semaphore, want fairlock.BusyReason) {
-			t.Helper()
-			_, err := k.TryAcquire(t.Context(), 1)
-			var held *fairlock.HeldError
-			require.ErrorAs(t, err, &held)
-			assert.Equal(t, want, held.Reason)
-		}
-		first := hold(t, of(a))
-		busy(a, fairlock.AtKeyLimit)
-		second := hold(t, of(b))
-		busy(b, fairlock.Held)
-		var ofA, ofB []*acquisition
-		for range 2 {
-			ofA = append(ofA, join(t, x, of(a)))
-		}
-		for range 2 {
-			ofB = append(ofB, join(t, x, of(b)))
-		}
-		st := state(t, x)
-		require.Len(t, st.Keys, 2)
-		assert.Equal(t, []any{"B", 1, 2, "A", 1, 2, true}, []any{
-			st.Keys[0].Key, st.Keys[0].Held, st.Keys[0].Waiting, st.Keys[1].Key, st.Keys[1].Held, st.Keys[1].Waiting,
-			st.Keys[1].AtLimit,
-		})
-		unlock(t, second) // A came first, and is at its limit
-		second = ofB[0].granted(t)
-		require.True(t, ofA[0].pending())
-		unlock(t, first)
-		first = ofA[0].granted(t)
-		require.True(t, ofB[1].pending(), "A holds less")
-		unlock(t, second)
-		unlock(t, ofB[1].granted(t))
-		unlock(t, first)
-		unlock(t, ofA[1].granted(t))
-		assert.Zero(t, state(t, x).Used)
-	})
-}
-
-// Each request brings its number of permits, and is granted if no more are held with it. A number can be as great as
-// can be.
+// A number of permits can be as great as can be. A lease does not depend on the number of who resumes it.
 //
 //fairlock:promise Two numbers of permits
-func TestSemaphore_TwoNumbers(t *testing.T) {
+func TestSemaphore_MostPermits(t *testing.T) {
 	each(t, func(t *testing.T, s *server) {
-		c, ctx := s.client(timeless(t)), t.Context()
-		five, seven := c.Semaphore("x", 5), c.Semaphore("x", 7)
-		first := hold(t, permits(five, 3))
-		_, err := five.TryAcquire(ctx, 3)
-		require.ErrorIs(t, err, fairlock.ErrBusy)
-		second := hold(t, permits(seven, 4))
-		_, err = seven.TryAcquire(ctx, 1)
-		require.ErrorIs(t, err, fairlock.ErrBusy)
-		st := state(t, five)
-		assert.Equal(t, 7, st.Used)
-		assert.ElementsMatch(t, []int{5, 7}, append([]int{st.Permits}, st.Others...))
-		resumed, err := seven.Resume(ctx, first.Handle()) // it does not depend on the number
-		require.NoError(t, err)
-		assert.Equal(t, 3, resumed.Token().Weight())
-		assert.Equal(t, 5, resumed.Token().Terms().Permits)
-		small, behind := join(t, five, permits(five, 5)), join(t, five, permits(seven, 2))
-		unlock(t, second)
-		require.True(t, small.pending() && behind.pending(), "3 are held, and the first wants 5 of 5")
-		unlock(t, resumed)
-		unlock(t, small.granted(t))
-		unlock(t, behind.granted(t))
-
-		_, err = five.Acquire(ctx, 6)
-		require.ErrorIs(t, err, fairlock.ErrInvalid)
+		c, ctx := s.client(fairlock.Config{}), t.Context()
 		most := c.Semaphore("x", bounds.MaxPermits)
-		almost, err := most.Acquire(ctx, bounds.MaxPermits-1)
-		require.NoError(t, err)
-		_, err = most.TryAcquire(ctx, 2)
+		almost := hold(t, permits(most, bounds.MaxPermits-1))
+		_, err := most.TryAcquire(ctx, 2)
 		require.ErrorIs(t, err, fairlock.ErrBusy)
-		last, err := most.TryAcquire(ctx, 1)
-		require.NoError(t, err)
+		last := hold(t, permits(most, 1))
 		assert.Equal(t, bounds.MaxPermits, state(t, most).Used)
-		unlock(t, almost)
 		unlock(t, last)
+		resumed, err := c.Semaphore("x", 5).Resume(ctx, almost.Handle())
+		require.NoError(t, err)
+		assert.Equal(t, []int{bounds.MaxPermits - 1, bounds.MaxPermits},
+			[]int{resumed.Token().Weight(), resumed.Token().Terms().Permits})
+		unlock(t, resumed)
 	})
 }

@@ -62,9 +62,9 @@ func TestCluster_WaitersInOrder(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3)
 	var clients []*fairlock.Client
 	for range 2 {
-		c, j := listening(t, cluster.Client(), lasting)
+		c, j := listening(t, cluster.Client(), timeless(t))
 		clients = append(clients, c)
-		t.Cleanup(func() { assert.Empty(t, j.events) })
+		t.Cleanup(func() { j.assertHandoffs(t) })
 	}
 	for n := range 6 {
 		name := fmt.Sprintf("lock %d", n)
@@ -89,14 +89,8 @@ func TestCluster_MasterDies(t *testing.T) {
 	cluster := redistest.StartCluster(t, 2)
 	rdb := cluster.Client()
 	c := newClient(t, rdb, fairlock.Config{TTL: time.Minute, WaiterTTL: bounds.MinWaiterTTL})
-	on := map[string]fairlock.Mutex{} // address → one of its locks
-	for i := 0; len(on) < 2; i++ {
-		name := fmt.Sprintf("lock %d", i)
-		master, err := rdb.MasterForKey(t.Context(), "fairlock:{"+name+"}:lock")
-		require.NoError(t, err)
-		on[master.Options().Addr] = c.Mutex(name)
-	}
-	dead, alive := cluster.Masters[0], on[cluster.Masters[1].Addr()]
+	dead := cluster.Masters[0]
+	away, alive := c.Mutex(on(t, rdb, dead, mutexKey)), c.Mutex(on(t, rdb, cluster.Masters[1], mutexKey))
 	held := hold(t, alive.Lock)
 	next := join(t, alive, alive.Lock)
 	dead.Kill()
@@ -104,11 +98,11 @@ func TestCluster_MasterDies(t *testing.T) {
 	unlock(t, next.granted(t))
 	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	_, err := on[dead.Addr()].Lock(short)
+	_, err := away.Lock(short)
 	require.Error(t, err)
 	dead.Run()
 	until(t, func() bool { // for some seconds it takes no writes
-		lease, err := on[dead.Addr()].Lock(t.Context())
+		lease, err := away.Lock(t.Context())
 		return err == nil && lease.Unlock(t.Context()) == nil
 	})
 }
@@ -371,8 +365,8 @@ func TestACLLine_AllowsWhatTheScriptsUse(t *testing.T) {
 func TestACLLine_Suffices(t *testing.T) {
 	t.Parallel()
 	s := as(t, aclLine())
-	for _, c := range scenarios {
-		play(t, s, c.of, c.steps)
+	for _, c := range scenarios(t) {
+		c.play(t, s)
 	}
 	for _, of := range locks {
 		forceRelease(t, s, of)

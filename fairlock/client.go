@@ -28,9 +28,9 @@ type Redis interface {
 
 // Client makes locks on one Redis. A process needs one.
 type Client struct {
-	// The lock order of the library is that of its imports (arch_test.go). While a mutex is held, only those of packages
-	// below, such as the Clock's, may be taken. No mutex is held during a request, a channel operation that blocks, a
-	// callback or a function of an Env. (An Unlock waits for another Unlock of the same lease.)
+	// The lock order of the library is that of its imports (testdata/imports.txt). While a mutex is held, only those of
+	// packages below, such as the Clock's, may be taken. No mutex is held during a request, a channel operation that
+	// blocks, a callback or a function of an Env. (An Unlock waits for another Unlock of the same lease.)
 
 	cfg     Config
 	tasks   *task.Group

@@ -12,15 +12,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fairlock/fairlock-go/internal/bounds"
-	"github.com/fairlock/fairlock-go/internal/clock"
-
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/internal/bounds"
+	"github.com/fairlock/fairlock-go/internal/clock"
+	"github.com/fairlock/fairlock-go/internal/tools/golden"
 )
 
 // bubble runs a test in a bubble, on a server with one client.
@@ -153,9 +153,8 @@ func (r *recorder) failure(part func()) string {
 	return strings.Join(r.messages, "\n")
 }
 
+// Each failure says what is wanted, and what is.
 func TestLock_Failures(t *testing.T) {
-	const held = "mutex billing is held by a, and has in its queue: b, c"
-	const free = "mutex free is held by no client, and has no waiters"
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{TB: t}
 		s := fairlocktest.NewServer(r)
@@ -166,46 +165,37 @@ func TestLock_Failures(t *testing.T) {
 		s.Semaphore("s", 2).HoldAs("a")
 		s.RWMutex("r").ReadAs("a")
 		require.NoError(t, s.Miniredis.Set("shop:{1}:lock", "not a key of ours"))
+		var text strings.Builder
 		for _, c := range []struct {
+			what string
 			part func()
-			want string
 		}{
-			{func() { billing.AssertFree() }, "want the lock free; " + held},
-			{func() { billing.AssertHeldBy("b") }, "want the lock held by b; " + held},
-			{func() { s.Mutex("free").AssertHeldBy("a") }, "want the lock held by a; " + free},
-			{func() { billing.AssertQueue("c", "b") }, "want c, b to wait, in that order; " + held},
-			{s.AssertNothingLeft, "left behind in fairlock:{billing}:lock: a\nleft behind in fairlock:{billing}:queue: b, c\n" +
-				"left behind in fairlock:{r}:rw:permits: a\nleft behind in fairlock:{s}:sem:permits: a"},
-			{func() { billing.HoldAs("z") },
-				`fatal: fairlocktest: hold as z: fairlock: trylock "billing": lock is busy (held by a); ` + held},
-			{func() { billing.HoldAs("") }, "fatal: fairlocktest: hold: the name of the client is empty"},
-			{func() { billing.ReadAs("a") }, "fatal: fairlocktest: read as a: a mutex has no readers"},
-			{func() { s.RWMutex("m").HoldPermitsAs("a", 2) },
-				"fatal: fairlocktest: hold 2 permits as a: a rwmutex has no permits"},
-			{func() { billing.CrashHolding("z", time.Second) },
-				`fatal: fairlocktest: hold as z: fairlock: trylock "billing": lock is busy (held by a); ` + held},
-			{func() { s.Mutex("m").CrashQueued("z", time.Second) },
-				"fatal: fairlocktest: crash queued as z: the lock was free, and was granted"},
-			{func() { billing.CrashQueued("z z", time.Second) },
-				`fatal: fairlocktest: invalid Name: "z z"`},
-			{func() { billing.CrashQueued("z", 0) },
-				"fatal: fairlocktest: crash queued as z: WaiterTTL must be at least 1 ms"},
-			{func() { s.Semaphore("s", 0).CrashQueued("z", time.Second) },
-				`fatal: fairlocktest: crash queued as z: fairlock: tryacquire "s": invalid permits: 0`},
-			{func() { billing.CrashHolding("z", 1) },
-				`fatal: fairlocktest: hold as z: fairlock: trylock "billing": invalid TTL: 1ns`},
-			{func() { billing.WaitFor("to be", nil) }, "fatal: fairlocktest: cond must not be nil"},
-			{func() { billing.TakeAs("z") }, "fatal: fairlocktest: take as z: the first waiter would be granted the lock; " +
-				held},
-			{func() { billing.WaitFree() }, "fatal: fairlocktest: waited 1m0s for the lock to be free; " + held},
-			{func() { billing.WaitQueued(3) }, "fatal: fairlocktest: waited 1m0s for the lock to have 3 waiters; " + held},
-			{func() { s.Client(fairlock.Config{TTL: -1}) }, "fatal: fairlocktest: invalid TTL: -1ns"},
-			{func() { s.LocalClock().SetRate(math.NaN()) }, "fatal: fairlocktest: a clock's rate must be a number from 0"},
-			{func() { s.LocalClock().Step(-1) }, "fatal: fairlocktest: a monotonic clock cannot be set back"},
+			{"assert that it is free", func() { billing.AssertFree() }},
+			{"assert another holder", func() { billing.AssertHeldBy("b") }},
+			{"assert a holder of a free lock", func() { s.Mutex("free").AssertHeldBy("a") }},
+			{"assert another order", func() { billing.AssertQueue("c", "b") }},
+			{"assert that nothing is left", s.AssertNothingLeft},
+			{"hold what is held", func() { billing.HoldAs("z") }},
+			{"hold without a name", func() { billing.HoldAs("") }},
+			{"read a mutex", func() { billing.ReadAs("a") }},
+			{"hold permits of a read-write lock", func() { s.RWMutex("m").HoldPermitsAs("a", 2) }},
+			{"crash with what is held", func() { billing.CrashHolding("z", time.Second) }},
+			{"crash with a TTL that is too short", func() { billing.CrashHolding("z", 1) }},
+			{"crash in the queue of a free lock", func() { s.Mutex("m").CrashQueued("z", time.Second) }},
+			{"crash with a bad name", func() { billing.CrashQueued("z z", time.Second) }},
+			{"crash with a WaiterTTL that is too short", func() { billing.CrashQueued("z", 0) }},
+			{"crash with no permits", func() { s.Semaphore("s", 0).CrashQueued("z", time.Second) }},
+			{"wait for nothing", func() { billing.WaitFor("to be", nil) }},
+			{"take what would be granted to a waiter", func() { billing.TakeAs("z") }},
+			{"wait until it is free", func() { billing.WaitFree() }},
+			{"wait for more waiters", func() { billing.WaitQueued(3) }},
+			{"make a client with a bad TTL", func() { s.Client(fairlock.Config{TTL: -1}) }},
+			{"set a rate that is no number", func() { s.LocalClock().SetRate(math.NaN()) }},
+			{"set a clock back", func() { s.LocalClock().Step(-1) }},
 		} {
-			got := r.failure(c.part)
-			assert.True(t, strings.HasPrefix(got, c.want), "%s\ndoes not begin with\n%s", got, c.want)
+			fmt.Fprintf(&text, "%s\n\t%s\n", c.what, strings.ReplaceAll(r.failure(c.part), "\n", "\n\t"))
 		}
+		golden.Equal(t, "failures.txt", text.String())
 	})
 }
 

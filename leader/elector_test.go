@@ -2,34 +2,30 @@ package leader_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/fairlock/fairlock-go/internal/bounds"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/internal/tools/golden"
 	"github.com/fairlock/fairlock-go/leader"
 )
 
 // The tests run in bubbles of testing/synctest, on a server in memory: time passes only while every goroutine waits.
-
-const (
-	ttl      = bounds.DefaultTTL
-	oneWay   = 5 * time.Millisecond   // how long a request or a reply takes
-	handover = 100 * time.Millisecond // at most, from the end of a term to the next leader
-)
-
-const noRights = "NOPERM this user has no permissions to run the 'evalsha' command"
 
 var errStop, errWork = errors.New("stop"), errors.New("work failed")
 
@@ -45,222 +41,238 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// process is one that campaigns for the lock x.
+// election is a scenario of testdata/elections.txt: processes that campaign for the lock x.
+type election struct {
+	t         *testing.T
+	s         *fairlocktest.Server
+	x         fairlocktest.Lock
+	observer  *leader.Elector
+	began     time.Time
+	processes map[string]*process
+
+	mu    sync.Mutex
+	notes []note // guarded by mu: what has happened in the current step
+}
+
+// grain is how exact the times of a story are. Requests after an outage, and those that need a new connection, may take
+// some ms more.
+const grain = 100 * time.Millisecond
+
+// note is what a process did.
+type note struct {
+	at   time.Duration
+	who  string
+	what string
+}
+
+func (e *election) note(who, format string, args ...any) {
+	what := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "; ")
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.notes = append(e.notes, note{time.Since(e.began), who, what})
+}
+
+// process is one that campaigns. Its function works until its ctx ends, or until a step of the scenario ends it.
 type process struct {
 	*leader.Elector
 
-	t      *testing.T
-	client *fairlocktest.Client
-	log    bytes.Buffer
-	cancel context.CancelCauseFunc
-	ended  chan error // what Run has returned
-
-	elected, ctxEnded, resigned time.Time // the latest
-	why                         error     // of the latest Resigned
-	terms, calls                int       // of Elected, and of f
+	e        *election
+	name     string
+	client   *fairlocktest.Client
+	stubborn bool // its function ignores the end of its ctx
+	cancel   context.CancelCauseFunc
+	work     chan error // what its function shall return
 }
 
-// prepare returns a process that does not campaign yet.
-func prepare(t *testing.T, s *fairlocktest.Server, name string) *process {
-	t.Helper()
-	p := &process{t: t, client: s.Client(fairlock.Config{Name: name})}
-	p.client.Link.Delay(oneWay, oneWay)
+// Write is called with each line that the Elector logs.
+func (p *process) Write(line []byte) (int, error) {
+	p.e.note(p.name, "logs %s", bytes.TrimSpace(line))
+	return len(line), nil
+}
+
+func (e *election) process(name, kind string) *process {
+	if p := e.processes[name]; p != nil {
+		return p
+	}
+	p := &process{e: e, name: name, stubborn: kind == "stubborn", work: make(chan error)}
+	p.client = e.s.Client(fairlock.Config{Name: name, MaxWaiters: 2, Trace: &fairlock.Trace{
+		Abandoned: func(i fairlock.AbandonedInfo) { e.note(name, "does not get the lock: %v", i.Err) },
+	}})
+	p.client.Link.Delay(5*time.Millisecond, 5*time.Millisecond)
 	p.Elector = leader.New(p.client.Client, "x", leader.Config{
-		Address: "http://" + name + "/ü x",
 		Elected: func(_ context.Context, lease *fairlock.Lease) {
-			assert.Same(t, lease, p.Lease())
-			p.elected = time.Now()
-			p.terms++
+			assert.Same(e.t, lease, p.Lease())
+			e.note(name, "is elected")
 		},
 		Resigned: func(err error) {
-			assert.Nil(t, p.Lease())
-			p.resigned, p.why = time.Now(), err
+			assert.Nil(e.t, p.Lease())
+			if kind == "slow" {
+				time.Sleep(time.Minute)
+			}
+			e.note(name, "resigned: %v", err)
 		},
-		Logger: slog.New(slog.NewTextHandler(&p.log, nil)),
+		Logger: slog.New(slog.NewTextHandler(p, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}})),
 	})
+	e.processes[name] = p
 	return p
 }
 
-// run has the process campaign, with a function that works until its ctx ends, and then calls end.
-func (p *process) run(end func(ctx context.Context) error) *process {
-	ctx, cancel := context.WithCancelCause(p.t.Context())
-	p.cancel, p.ended = cancel, make(chan error, 1)
+func (p *process) run() {
+	ctx, cancel := context.WithCancelCause(p.e.t.Context())
+	p.cancel = cancel
 	go func() {
-		p.ended <- p.Run(ctx, func(ctx context.Context) error {
+		p.e.note(p.name, "returns from Run: %v", p.Run(ctx, func(ctx context.Context) error {
 			lease, _ := fairlock.LeaseFromContext(ctx)
-			assert.Same(p.t, p.Lease(), lease)
-			p.calls++
-			<-ctx.Done()
-			p.ctxEnded = time.Now()
-			return end(ctx)
-		})
+			assert.Same(p.e.t, p.Lease(), lease)
+			p.e.note(p.name, "works")
+			ended := ctx.Done()
+			for {
+				select {
+				case err := <-p.work:
+					return err
+				case <-ended:
+					p.e.note(p.name, "learns that its ctx has ended")
+					if !p.stubborn {
+						return context.Cause(ctx)
+					}
+					ended = nil
+				}
+			}
+		}))
 	}()
-	return p
 }
 
-// start has a process campaign, and waits until its request has arrived.
-func start(t *testing.T, s *fairlocktest.Server, name string) *process {
-	t.Helper()
-	p := prepare(t, s, name).run(context.Cause)
-	pass(time.Second)
-	return p
+// step does a step of a scenario, and returns what it looks like then, if it was asked for that.
+func (e *election) step(line string) (looks string) {
+	verb, who, _ := strings.Cut(line, " ")
+	who, kind, _ := strings.Cut(who, " ")
+	p := e.processes[who]
+	switch verb {
+	case "start":
+		e.process(who, kind).run()
+	case "again":
+		e.note(who, "returns from Run: %v", p.Run(e.t.Context(), nil))
+	case "stop":
+		p.cancel(errStop)
+	case "finish":
+		p.work <- nil
+	case "fail":
+		p.work <- errWork
+	case "crash":
+		p.client.Crash()
+	case "cut":
+		p.client.Link.Cut()
+	case "hang":
+		p.client.Link.Hang()
+	case "mend":
+		p.client.Link.Mend()
+	case "force-release":
+		e.x.ForceRelease()
+	case "fill":
+		e.x.CrashHolding("crashed", time.Hour)
+		e.x.CrashQueued("crashed", time.Hour)
+		e.x.CrashQueued("crashed", time.Hour)
+	case "refuse":
+		e.s.Miniredis.SetError("NOPERM no such right")
+	case "serve":
+		e.s.Miniredis.SetError("")
+	case "down":
+		e.s.Stop()
+	case "up":
+		e.s.Start()
+	case "pass", "settle":
+		d, err := time.ParseDuration(who)
+		require.NoError(e.t, err)
+		time.Sleep(d)
+	case "show":
+		looks = "\t" + e.looks() + "\n"
+	default:
+		require.Fail(e.t, "unknown step", line)
+	}
+	synctest.Wait()
+	return looks
 }
 
-// three starts three processes, of which the first one leads.
-func three(t *testing.T, s *fairlocktest.Server) (one, two, three *process) {
-	t.Helper()
-	one, two, three = start(t, s, "one"), start(t, s, "two"), start(t, s, "three")
-	s.Mutex("x").AssertHeldBy("one")
-	s.Mutex("x").AssertQueue("two", "three")
-	return one, two, three
+// looks returns who holds the lock, who leads, which processes have a lease, and who waits.
+func (e *election) looks() string {
+	name := "nobody"
+	address, since, err := e.observer.Leader(e.t.Context())
+	require.NoError(e.t, err)
+	if address != "" {
+		name = fmt.Sprint(address, " since ", since.Sub(e.began).Truncate(grain))
+	}
+	st := e.x.State()
+	holder, waiters := "nobody", []string{}
+	for _, h := range st.Holders {
+		holder = h.Client
+	}
+	for _, w := range st.Waiters {
+		waiters = append(waiters, w.Client)
+	}
+	var leases []string
+	for name, p := range e.processes {
+		if p.Lease() != nil {
+			leases = append(leases, name)
+		}
+	}
+	return fmt.Sprintf("held by %s; leader: %s; %v have a lease; %v wait", holder, name, leases, waiters)
 }
 
-// logged returns how many lines the process has logged with this text.
-func (p *process) logged(text string) int { return strings.Count(p.log.String(), text) }
+// play plays a scenario, and returns its story.
+func (e *election) play(steps string) string {
+	var story strings.Builder
+	for line := range strings.Lines(steps) {
+		if strings.HasPrefix(line, "\t") {
+			continue // an earlier story
+		}
+		story.WriteString(line)
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		looks := e.step(line)
+		e.mu.Lock()
+		slices.SortStableFunc(e.notes, func(a, b note) int {
+			return cmp.Or(cmp.Compare(a.at, b.at), strings.Compare(a.who, b.who))
+		})
+		for _, n := range e.notes {
+			at := fmt.Sprint(n.at.Truncate(grain))
+			if strings.HasPrefix(line, "settle") {
+				at = "in time"
+			}
+			fmt.Fprintf(&story, "\t%s: %s %s\n", at, n.who, n.what)
+		}
+		e.notes = nil
+		e.mu.Unlock()
+		story.WriteString(looks)
+	}
+	return story.String()
+}
 
-// When its ctx ends, the leader resigns, and the candidate that has waited longest leads.
+// The steps of each scenario, and what the processes do then.
 //
 //fairlock:promise Leader: one function at a time; its ctx ends before another process leads; the next one leads within 100 ms of its return, or when the TTL of a crashed leader has passed; candidates go on while Redis refuses, from their first campaign on
-func TestRun_CtxEnds(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		one, two, three := three(t, s)
-		three.cancel(errStop) // a candidate leaves at once
-		require.Equal(t, errStop, <-three.ended)
-		now := time.Now()
-		one.cancel(errStop)
-		require.Equal(t, errStop, <-one.ended)
-		pass(time.Second)
-		assert.Equal(t, now, one.ctxEnded)
-		assert.Equal(t, errStop, one.why)
-		assert.Empty(t, one.log.String())
-		assert.WithinDuration(t, now, two.elected, handover)
-		s.Mutex("x").AssertHeldBy("two")
-		assert.Zero(t, three.terms)
-
-		two.cancel(errStop)
-		require.Equal(t, errStop, <-two.ended)
-		s.AssertNothingLeft()
-	})
-}
-
-// Resigned has returned before the next process leads, and Run can be called again.
-func TestRun_ResignedBeforeTheNextLeads(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		p := prepare(t, s, "one")
-		slow := leader.New(p.client.Client, "x", leader.Config{
-			Resigned: func(err error) {
-				time.Sleep(time.Minute)
-				p.resigned, p.why = time.Now(), err
-			},
-		})
-		next := prepare(t, s, "two")
-		for _, result := range []error{errWork, nil} {
-			require.Equal(t, result, slow.Run(t.Context(), func(context.Context) error {
-				assert.NotNil(t, slow.Lease())
-				next.run(context.Cause)
-				time.Sleep(time.Second)
-				return result
-			}))
-			pass(time.Second)
-			assert.Equal(t, result, p.why)
-			assert.False(t, next.elected.Before(p.resigned))
-			assert.WithinDuration(t, p.resigned, next.elected, handover)
-			next.cancel(errStop)
-			require.Equal(t, errStop, <-next.ended)
-		}
-	})
-}
-
-//fairlock:promise Leader
-func TestRun_LeaderIsKilled(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		one, two, _ := three(t, s)
-		now := time.Now()
-		one.client.Crash()
-		require.ErrorIs(t, <-one.ended, fairlock.ErrClosed)
-		require.ErrorIs(t, one.why, fairlock.ErrClosed)
-		pass(ttl + time.Second)
-		s.Mutex("x").AssertHeldBy("two")
-		s.Mutex("x").AssertQueue("three")
-		assert.WithinDuration(t, now, two.elected, ttl+time.Second)
-	})
-}
-
-// A leader that is cut off stops before the next one leads. When it reaches Redis again, it campaigns again.
-//
-//fairlock:promise Leader
-func TestRun_LeaderIsCutOff(t *testing.T) {
-	for name, fault := range map[string]func(*fairlocktest.Link){"cut": (*fairlocktest.Link).Cut,
-		"hang": (*fairlocktest.Link).Hang} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				one, two, three := three(t, s)
-				fault(one.client.Link)
-				pass(ttl + time.Second)
-				s.Mutex("x").AssertHeldBy("two")
-				assert.True(t, one.ctxEnded.Before(two.elected), "%v, %v", one.ctxEnded, two.elected)
-				assert.Equal(t, one.ctxEnded, one.resigned)
-				require.ErrorIs(t, one.why, fairlock.ErrLost)
-
-				pass(10 * time.Second)
-				one.client.Link.Mend()
-				pass(10 * time.Second)
-				s.Mutex("x").AssertQueue("three", "one")
-				assert.Zero(t, one.logged("campaign failed"), one.log.String())
-				two.cancel(errStop)
-				three.cancel(errStop)
-				pass(time.Second)
-				s.Mutex("x").AssertHeldBy("one")
-				assert.Equal(t, 2, one.terms)
-				assert.Equal(t, 2, one.calls)
-				assert.Zero(t, one.logged("function"), "its error only says that its ctx has ended")
-			})
+func TestRun_Scenarios(t *testing.T) {
+	text, err := os.ReadFile("testdata/elections.txt")
+	require.NoError(t, err)
+	var stories []string
+	for scenario := range strings.SplitSeq(string(text), "\n== ") {
+		title, steps, _ := strings.Cut(scenario, "\n")
+		synctest.Test(t, func(t *testing.T) {
+			s := fairlocktest.NewServer(t)
+			e := &election{t: t, s: s, x: s.Mutex("x"), began: time.Now(), processes: map[string]*process{}}
+			e.observer = leader.New(s.Client(fairlock.Config{}).Client, "x", leader.Config{})
+			stories = append(stories, title+"\n"+e.play(steps))
+			for _, p := range e.processes {
+				p.client.Close()
+			}
 		})
 	}
-}
-
-// A process whose function still runs does not campaign. The error with which it returns in the end is logged.
-//
-//fairlock:promise Leader
-func TestRun_FunctionIgnoresItsCtx(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		done := make(chan struct{})
-		one := prepare(t, s, "one").run(func(context.Context) error { <-done; return errWork })
-		pass(time.Second)
-		_ = start(t, s, "two")
-		lost := one.Lease()
-		s.Mutex("x").ForceRelease()
-		<-lost.Done()
-		assert.Nil(t, one.Lease())
-
-		pass(time.Minute)
-		s.Mutex("x").AssertHeldBy("two")
-		s.Mutex("x").AssertQueue()
-		assert.Equal(t, 1, one.calls)
-		assert.True(t, one.resigned.IsZero())
-		s.Mutex("x").ForceRelease() // nobody waits
-		s.Mutex("x").WaitHeldBy("two")
-
-		close(done)
-		s.Mutex("x").WaitQueued(1)
-		require.ErrorIs(t, one.why, fairlock.ErrRevoked)
-		assert.Equal(t, 1, one.logged(`lock=x err="work failed"`), one.log.String())
-	})
-}
-
-// After the end of ctx, too, Run waits for its function.
-func TestRun_WaitsForItsFunction(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		one := prepare(t, s, "one").run(func(context.Context) error { time.Sleep(time.Minute); return errWork })
-		pass(time.Second)
-		one.cancel(errStop)
-		pass(time.Minute - time.Millisecond)
-		s.Mutex("x").AssertHeldBy("one")
-		assert.NotNil(t, one.Lease())
-		require.Equal(t, errStop, <-one.ended)
-		s.Mutex("x").AssertFree()
-		assert.Equal(t, 1, one.logged(`lock=x err="work failed"`), one.log.String())
-	})
+	golden.Equal(t, "elections.txt", strings.Join(stories, "\n== "))
 }
 
 // The function is not called if the leadership has ended while Elected ran.
@@ -320,126 +332,6 @@ func TestRun_Panics(t *testing.T) {
 	}
 }
 
-func TestRun_Twice(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		_ = s.Mutex("x").HoldAs("other")
-		one := start(t, s, "one")
-		short, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		require.Equal(t, leader.ErrRunning, one.Run(short, nil))
-		s.Mutex("x").AssertQueue("one")
-		one.cancel(errStop)
-		require.Equal(t, errStop, <-one.ended)
-		_ = one.run(context.Cause)
-		s.Mutex("x").WaitQueued(1)
-	})
-}
-
-// If the function returns while its process leads, and the lock was taken by force, Run says so.
-func TestRun_LossFoundByTheRelease(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		one := prepare(t, s, "one")
-		err := one.Run(t.Context(), func(context.Context) error {
-			s.Mutex("x").ForceRelease()
-			return errWork
-		})
-		require.ErrorIs(t, err, errWork)
-		require.ErrorIs(t, err, fairlock.ErrLost)
-		assert.Equal(t, errWork, one.why)
-		assert.Equal(t, 1, one.terms)
-	})
-}
-
-// What a further attempt can cure is attempted again after a second; the first failure is logged.
-func TestRun_CampaignsAgain(t *testing.T) {
-	full := func(s *fairlocktest.Server) (end func()) {
-		s.Mutex("x").CrashHolding("crashed", time.Hour)
-		s.Mutex("x").CrashQueued("waiter", time.Hour)
-		return s.Mutex("x").ForceRelease
-	}
-	away := func(s *fairlocktest.Server) (end func()) {
-		s.Stop()
-		return s.Start
-	}
-	refuses := func(s *fairlocktest.Server) (end func()) {
-		s.Miniredis.SetError(noRights)
-		return func() { s.Miniredis.SetError("") }
-	}
-	for name, c := range map[string]struct {
-		fault    func(*fairlocktest.Server) (end func())
-		after    time.Duration // in a pause
-		attempts int
-	}{
-		"the queue is full":       {full, 3500 * time.Millisecond, 4},
-		"Redis was never reached": {away, 21500 * time.Millisecond, 2}, // each takes 10 s
-		"Redis refuses":           {refuses, 3500 * time.Millisecond, 4},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				var log bytes.Buffer
-				attempts := 0
-				client := s.Client(fairlock.Config{
-					MaxWaiters: 1, Trace: &fairlock.Trace{Abandoned: func(fairlock.AbandonedInfo) { attempts++ }},
-				})
-				e := leader.New(client.Client, "x", leader.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-				run := func() (stopped chan error, cancel context.CancelCauseFunc) {
-					ctx, cancel := context.WithCancelCause(t.Context())
-					stopped = make(chan error, 1)
-					go func() { stopped <- e.Run(ctx, func(context.Context) error { return errWork }) }()
-					return stopped, cancel
-				}
-				end := c.fault(s)
-				stopped, cancel := run()
-				pass(c.after)
-				assert.Equal(t, c.attempts, attempts)
-				assert.Equal(t, 1, strings.Count(log.String(), "campaign failed"), log.String())
-				now := time.Now()
-				cancel(errStop) // in the pause
-				require.Equal(t, errStop, <-stopped)
-				assert.Equal(t, now, time.Now())
-
-				stopped, _ = run()
-				pass(1500 * time.Millisecond)
-				end()
-				pass(time.Second)
-				if name == "the queue is full" { // the first waiter has been granted the lock
-					s.Mutex("x").AssertQueue("client-1")
-					s.Mutex("x").ForceRelease()
-				}
-				require.Equal(t, errWork, <-stopped)
-			})
-		})
-	}
-}
-
-// A candidate that is queued keeps its ticket while Redis refuses, and a leader that cannot renew stops leading before
-// its lease ends in Redis. It campaigns once a second, and leads again.
-//
-//fairlock:promise Leader
-func TestRun_Refused(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		one, two, three := three(t, s)
-		s.Miniredis.SetError(noRights)
-		pass(2 * time.Second) // less than the TTL of a waiter and of a lease
-		s.Miniredis.SetError("")
-		pass(2 * time.Second)
-		s.Mutex("x").AssertHeldBy("one")
-		s.Mutex("x").AssertQueue("two", "three")
-		assert.Zero(t, two.logged("campaign failed"), two.log.String())
-
-		s.Miniredis.SetError(noRights)
-		pass(time.Minute)
-		require.ErrorIs(t, one.why, fairlock.ErrLost)
-		require.ErrorIs(t, one.why, fairlock.ErrRefused)
-		require.NotErrorIs(t, one.why, fairlock.ErrUnreachable)
-		assert.Equal(t, 1, one.logged("campaign failed"), one.log.String())
-		assert.Equal(t, 1, one.terms+two.terms+three.terms)
-		s.Miniredis.SetError("")
-		pass(3 * time.Second)
-		assert.Equal(t, 2, one.terms+two.terms+three.terms)
-	})
-}
-
 // What no attempt can cure is returned.
 func TestRun_CannotCampaign(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -475,63 +367,30 @@ func TestRun_CannotCampaign(t *testing.T) {
 	}
 }
 
-// Everybody can ask who leads.
+// Everybody can ask who leads. TestRun_Scenarios shows when that changes.
 func TestLeader(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		observer := prepare(t, s, "observer")
-		asserts := func(wantName string, wantSince time.Time) {
-			t.Helper()
+		observer := leader.New(s.Client(fairlock.Config{}).Client, "x", leader.Config{})
+		client := s.Client(fairlock.Config{Name: "web-3"}).Client
+		leads := func(context.Context) error {
+			pass(time.Minute)
 			name, since, err := observer.Leader(t.Context())
-			require.NoError(t, err)
-			assert.Equal(t, wantName, name)
-			assert.WithinDuration(t, wantSince, since, 2*oneWay) // the fence was given before the reply arrived
+			assert.Equal(t, time.Minute, time.Since(since))
+			return errors.Join(err, errors.New(name))
 		}
-		asserts("", time.Time{})
-		one := start(t, s, "10.0.0.3:8080")
-		two := start(t, s, "[fd00::1]:8080")
-		pass(time.Minute)
-		asserts("http://10.0.0.3:8080/ü x", one.elected)
-		assert.NotNil(t, one.Lease())
-		assert.Nil(t, two.Lease())
-		assert.Nil(t, observer.Lease())
-		one.cancel(errStop)
-		require.Equal(t, errStop, <-one.ended)
-		pass(time.Minute)
-		asserts("http://[fd00::1]:8080/ü x", two.elected)
-		holder := s.Mutex("x").State().Holders[0]
-		assert.Equal(t, []any{"[fd00::1]:8080", "", true}, []any{holder.Client, holder.Key, holder.Leader},
-			"the name is another thing")
-		assert.Nil(t, one.Lease())
-		two.cancel(errStop)
-		require.Equal(t, errStop, <-two.ended)
-		asserts("", time.Time{})
-
-		nameless := leader.New(s.Client(fairlock.Config{Name: "web-3"}).Client, "x", leader.Config{})
-		since := time.Now()
-		require.NoError(t, nameless.Run(t.Context(), func(context.Context) error {
-			asserts("web-3", since) // without an address, the client's name
-			return nil
+		for address, want := range map[string]string{"": "web-3", "http://[fd00::1]:8080/ü x": "http://[fd00::1]:8080/ü x"} {
+			err := leader.New(client, "x", leader.Config{Address: address}).Run(t.Context(), leads)
+			require.EqualError(t, err, want)
+		}
+		require.NoError(t, client.Mutex("x").Do(t.Context(), func(ctx context.Context) error {
+			assert.False(t, s.Mutex("x").State().Holders[0].Leader)
+			name, since, err := observer.Leader(ctx)
+			assert.Equal(t, []any{"", true}, []any{name, since.IsZero()}, "who has the lock by Mutex.Lock is no leader")
+			return err
 		}))
-
 		s.Stop()
 		_, _, err := observer.Leader(t.Context())
 		require.Error(t, err)
-	})
-}
-
-// Who has the lock by Mutex.Lock is no leader.
-func TestLeader_IsAnElector(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		holder := s.Mutex("x").HoldAs("other")
-		one := prepare(t, s, "one").run(context.Cause)
-		pass(time.Second)
-		name, since, err := one.Leader(t.Context())
-		require.NoError(t, err)
-		assert.Equal(t, []any{"", true}, []any{name, since.IsZero()})
-		assert.False(t, s.Mutex("x").State().Holders[0].Leader)
-		require.NoError(t, holder.Unlock(t.Context()))
-		pass(time.Second)
-		assert.True(t, s.Mutex("x").State().Holders[0].Leader)
 	})
 }
 

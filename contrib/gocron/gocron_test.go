@@ -223,37 +223,10 @@ func TestShare_EachTickOnce(t *testing.T) {
 	}
 }
 
-// The replica that runs the job cannot reach Redis any more. The ctx of a Task ends before another replica runs it.
+// A Task returns nil only if another one has the lock, and every other error. An ErrBusy of f is one of its own, also
+// if it is of a lock of the same name. The ctx of f ends before another replica can have the lock.
 //
 //fairlock:promise Jobs of gocron
-func TestTask_LostLease(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var first, ended time.Time
-		c := &cluster{Server: fairlocktest.NewServer(t), t: t, share: byTask}
-		c.work = func(ctx context.Context, r *replica) error {
-			if first.IsZero() {
-				first = time.Now()
-				r.Link.Cut()
-				<-ctx.Done()
-				ended = time.Now()
-			}
-			return context.Cause(ctx)
-		}
-		c.start(0)
-		time.Sleep(time.Second)
-		c.start(spread)
-		time.Sleep(time.Minute)
-		runs, errs := c.took()
-		require.Equal(t, first, runs[0].at)
-		assert.NotSame(t, runs[0].by, runs[1].by)
-		assert.True(t, ended.Before(runs[1].at))
-		require.ErrorIs(t, errors.Join(errs...), fairlock.ErrLost)
-	})
-}
-
-// A Task returns nil only if another one has the lock, and every other error. An ErrBusy of f is one of its own, also
-// if it is of a lock of the same name.
 func TestTask_Errors(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -269,10 +242,14 @@ func TestTask_Errors(t *testing.T) {
 				return want
 			})(t.Context()))
 		}
-		require.ErrorIs(t, gocronfairlock.Task(m, func(context.Context) error {
-			s.Mutex("report").ForceRelease()
+		require.ErrorIs(t, gocronfairlock.Task(m, func(ctx context.Context) error {
+			client.Link.Cut()
+			<-ctx.Done()
+			s.Mutex("report").AssertHeldBy(client.Name())
 			return nil
 		})(t.Context()), fairlock.ErrLost)
+		client.Link.Mend()
+		s.Mutex("report").WaitFree()
 		never := func(context.Context) error { assert.Fail(t, "called"); return nil }
 		_ = s.Mutex("report").HoldAs("other")
 		require.NoError(t, gocronfairlock.Task(m, never)(t.Context()))

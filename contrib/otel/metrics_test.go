@@ -78,23 +78,6 @@ func TestMetrics_Instruments(t *testing.T) {
 	})
 }
 
-// The durations have the caller's span as their exemplar.
-func TestMetrics_Exemplars(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		o := observe(t, nil)
-		ctx, span := o.tracer.Start(t.Context(), "caller")
-		m := s.Client(fairlock.Config{Trace: o.trace}).Mutex("x")
-		require.NoError(t, m.Do(ctx, func(context.Context) error { return nil }))
-		for _, name := range []string{"fairlock.wait.duration", "fairlock.hold.duration"} {
-			points := o.metrics(t)[name].Data.(metricdata.Histogram[float64]).DataPoints
-			require.Len(t, points, 1)
-			require.Len(t, points[0].Exemplars, 1, name)
-			id := span.SpanContext().SpanID()
-			assert.Equal(t, id[:], points[0].Exemplars[0].SpanID, name)
-		}
-	})
-}
-
 // Without providers, New uses the global ones.
 func TestNew_GlobalProviders(t *testing.T) {
 	reader, spans := metric.NewManualReader(), tracetest.NewSpanRecorder()

@@ -23,17 +23,6 @@ import (
 
 const second = time.Second
 
-// bubbles runs a test for each case, in a bubble of its own.
-func bubbles[C any](t *testing.T, cases map[string]C, test func(t *testing.T, s *fairlocktest.Server, c C)) {
-	t.Helper()
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			bubble(t, func(t *testing.T, s *fairlocktest.Server) { test(t, s, c) })
-		})
-	}
-}
-
 func bubble(t *testing.T, test func(t *testing.T, s *fairlocktest.Server)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { test(t, fairlocktest.NewServer(t)) })

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/admin"
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
@@ -73,48 +75,51 @@ func get(t *testing.T, url, tenant string) int {
 //fairlock:promise A rate in two levels
 func TestPartner_Rate(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	ok := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	var mu sync.Mutex
-	starts := map[string][]int64{} // guarded by mu
-	granted := func(info fairlock.GrantedInfo) {
-		mu.Lock()
-		defer mu.Unlock()
-		for _, who := range []string{info.Key, ""} {
-			starts[who] = append(starts[who], int64(info.Fence))
+	synctest.Test(t, func(t *testing.T) {
+		server, starts := fairlocktest.NewServer(t), map[string][]int64{}
+		var mu sync.Mutex // guards starts
+		granted := func(info fairlock.GrantedInfo) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, who := range []string{info.Key, ""} {
+				starts[who] = append(starts[who], int64(info.Fence))
+			}
 		}
-	}
-	var urls []string
-	for range 3 {
-		locks, err := fairlock.New(server.Client(), fairlock.Config{Trace: &fairlock.Trace{Granted: granted}})
-		require.NoError(t, err)
-		defer locks.Close()
-		replica := httptest.NewServer(limited(locks, ok))
-		defer replica.Close()
-		urls = append(urls, replica.URL)
-	}
-	var wg sync.WaitGroup
-	send := func(tenant string, n int) {
-		for i := range n {
-			wg.Go(func() { assert.Equal(t, http.StatusOK, get(t, urls[i%3], tenant)) })
+		var replicas []http.Handler
+		for range 3 {
+			client := server.Client(fairlock.Config{Trace: &fairlock.Trace{Granted: granted}})
+			ok := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+			replicas = append(replicas, limited(client.Client, ok))
 		}
-	}
-	send("loud", 60)
-	for tenant := range 6 {
-		send(fmt.Sprint("tenant ", tenant), 30)
-	}
-	wg.Wait()
-	for tenant, at := range starts {
-		most := map[bool]int{true: perSecond, false: ofTenant}[tenant == ""]
-		slices.Sort(at)
-		for i := most; i < len(at); i++ {
-			require.GreaterOrEqual(t, at[i]-at[i-most], time.Second.Microseconds(), "%q, starts %d to %d", tenant, i-most, i)
+		var wg sync.WaitGroup
+		send := func(tenant string, n int) {
+			for i := range n {
+				wg.Go(func() {
+					w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/orders", nil)
+					r.Header.Set("X-Tenant", tenant)
+					replicas[i%3].ServeHTTP(w, r)
+					assert.Equal(t, http.StatusOK, w.Code)
+				})
+			}
+			synctest.Wait()
 		}
-	}
-	require.Len(t, starts[""], 240)
-	for tenant := range 6 { // the loud one comes first, with twice as many
-		assert.Less(t, slices.Max(starts[fmt.Sprint("tenant ", tenant)]), slices.Max(starts["loud"]))
-	}
+		send("loud", 60)
+		for tenant := range 6 {
+			send(fmt.Sprint("tenant ", tenant), 30)
+		}
+		wg.Wait()
+		for tenant, at := range starts {
+			most := map[bool]int{true: perSecond, false: ofTenant}[tenant == ""]
+			slices.Sort(at)
+			for i := most; i < len(at); i++ {
+				require.GreaterOrEqual(t, at[i]-at[i-most], time.Second.Microseconds(), "%q, starts %d to %d", tenant, i-most, i)
+			}
+		}
+		require.Len(t, starts[""], 240)
+		for tenant := range 6 { // the loud one comes first, with twice as many
+			assert.Less(t, slices.Max(starts[fmt.Sprint("tenant ", tenant)]), slices.Max(starts["loud"]))
+		}
+	})
 }
 
 // A tenant with too many requests that wait is told so, another one is not. On SIGTERM, those who wait are told to try
