@@ -66,10 +66,7 @@ func clientWith(t *testing.T, s *fairlocktest.Server, cfg fairlock.Config,
 	change func(*redis.Options)) *fairlocktest.Client {
 	t.Helper()
 	link := s.Link()
-	options := redis.Options{
-		Addr: "127.0.0.1:6379", Dialer: link.Redis().Options().Dialer, // as link.Redis has it
-		MinRetryBackoff: retryPause, MaxRetryBackoff: retryPause, PoolSize: 1000,
-	}
+	options := *link.Redis().Options()
 	change(&options)
 	rdb := redis.NewClient(&options)
 	if cfg.Logger == nil {
@@ -84,9 +81,6 @@ func clientWith(t *testing.T, s *fairlocktest.Server, cfg fairlock.Config,
 	})
 	return &fairlocktest.Client{Client: c, Redis: rdb, Link: link}
 }
-
-// retryPause is how long go-redis waits before it resends a request, as link.Redis has it.
-const retryPause = time.Nanosecond
 
 // sendOnce has go-redis send nothing a second time, and wait for a reply for as long as it takes.
 func sendOnce(o *redis.Options) { o.MaxRetries, o.ReadTimeout = -1, -1 }
@@ -165,10 +159,13 @@ func unlock(t *testing.T, l *fairlock.Lease) {
 	synctest.Wait()
 }
 
+// contended is the name of the lock of listen.
+const contended = "contended before"
+
 // listen has the subscription of a client come up, by a contention.
 func listen(t *testing.T, c *fairlocktest.Client) {
 	t.Helper()
-	m := c.Mutex("contended before")
+	m := c.Mutex(contended)
 	first := hold(t, m.Lock)
 	second := begin(t.Context(), m.Lock)
 	unlock(t, first)
@@ -204,8 +201,9 @@ type request struct {
 
 // recorder is a hook of a go-redis client that records what is sent, but for what go-redis sends when it connects.
 type recorder struct {
-	before func(n int, cmd redis.Cmder) error // called before the n-th command is sent, from 0; may be nil
-	after  func(cmd redis.Cmder)              // called when a script that was sent alone has its reply; may be nil
+	before  func(n int, cmd redis.Cmder) error // called before the n-th command is sent, from 0; may be nil
+	dialled func()                             // called before it connects; may be nil
+	after   func(cmd redis.Cmder)              // called when a script that was sent alone has its reply; may be nil
 
 	mu    sync.Mutex
 	all   []request // guarded by mu
@@ -297,12 +295,15 @@ type traced struct {
 	at   time.Time
 }
 
-func (j *journal) trace() *fairlock.Trace {
+func (j *journal) trace() *fairlock.Trace { return tracing(j.add) }
+
+// tracing returns a Trace whose callbacks all call note with their names.
+func tracing(note func(name string, info any)) *fairlock.Trace {
 	var trace fairlock.Trace
 	callbacks := reflect.ValueOf(&trace).Elem()
 	for i := range callbacks.NumField() {
 		callbacks.Field(i).Set(reflect.MakeFunc(callbacks.Field(i).Type(), func(in []reflect.Value) []reflect.Value {
-			j.add(callbacks.Type().Field(i).Name, in[0].Interface())
+			note(callbacks.Type().Field(i).Name, in[0].Interface())
 			return nil
 		}))
 	}
@@ -359,6 +360,9 @@ func (r *recorder) DialHook(next redis.DialHook) redis.DialHook {
 		r.mu.Lock()
 		r.dials++
 		r.mu.Unlock()
+		if r.dialled != nil {
+			r.dialled()
+		}
 		return next(ctx, network, addr)
 	}
 }

@@ -61,53 +61,6 @@ func TestClient_HooksSeeEveryRequest(t *testing.T) {
 	})
 }
 
-// Over a long way, after a rest, a pair takes two commands and no further connection.
-//
-//fairlock:promise All requests are sent by the user's client
-func TestClient_LongRoundTrip(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		const rtt = 200 * time.Millisecond
-		client := s.Client(fairlock.Config{})
-		sent := record(client)
-		client.Link.Delay(rtt/2, rtt/2)
-		pair := func() { unlock(t, hold(t, client.Mutex("x").Lock)) }
-		pair()
-		sent.reset()
-		for range 5 {
-			pass(time.Minute)
-			start := time.Now()
-			pair()
-			assert.Equal(t, 2*rtt, time.Since(start))
-		}
-		assert.Len(t, sent.requests(), 10)
-		assert.Zero(t, sent.dials)
-	})
-}
-
-// A heartbeat and a renewal that hang on a connection cost no ticket and no lease: the next ones go over another
-// connection.
-//
-//fairlock:promise One call that hangs does not hold up the others: of the same client; a request waits at most 50 ms behind one that hangs, and no more are in flight than the bound
-//fairlock:fault A renewal fails or hangs: tried again until the deadline; a hung connection costs no lease and no ticket
-func TestClient_HungConnections(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := clientWith(t, s, fairlock.Config{Name: "client"}, func(o *redis.Options) { o.MaxRetries = -1 })
-		lease := hold(t, client.Mutex("x").Lock)
-		next := begin(t.Context(), client.Mutex("x").Lock)
-		for range 5 { // each time what is in flight never returns
-			client.Link.Delay(0, time.Hour)
-			pass(4 * time.Second)
-			client.Link.Mend()
-			pass(4 * time.Second)
-			require.NoError(t, lease.Err())
-			s.Mutex("x").AssertQueue("client")
-			require.Positive(t, s.Mutex("x").State().Waiters[0].TTL)
-		}
-		unlock(t, lease)
-		unlock(t, next.granted(t))
-	})
-}
-
 // Leases need timers, and no goroutines.
 //
 //fairlock:promise Waiting is cheap
