@@ -2,7 +2,6 @@ package fairlock_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -32,9 +31,6 @@ const (
 	ttl      = bounds.DefaultTTL
 	interval = time.Second // of heartbeats
 )
-
-// safetyMargin is by how much a lease ends earlier for its holder than in Redis.
-func safetyMargin(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
 
 // bubble runs a test in a bubble of its own, beside those of other tests.
 func bubble(t *testing.T, test func(t *testing.T, s *fairlocktest.Server)) {
@@ -172,17 +168,6 @@ func listen(t *testing.T, c *fairlocktest.Client) {
 	unlock(t, second.granted(t))
 }
 
-// listening returns a client whose subscription is up, what it sends, and what it traces.
-func listening(t *testing.T, s *fairlocktest.Server, cfg fairlock.Config) (*fairlocktest.Client, *recorder, *journal) {
-	t.Helper()
-	var j journal
-	cfg.Trace = j.trace()
-	client := s.Client(cfg)
-	sent := record(client)
-	listen(t, client)
-	return client, sent, &j
-}
-
 // permits is Semaphore.Acquire for n permits.
 func permits(s fairlock.Semaphore, n int) acquire {
 	return func(ctx context.Context) (*fairlock.Lease, error) { return s.Acquire(ctx, n) }
@@ -205,9 +190,8 @@ type recorder struct {
 	dialled func()                             // called before it connects; may be nil
 	after   func(cmd redis.Cmder)              // called when a script that was sent alone has its reply; may be nil
 
-	mu    sync.Mutex
-	all   []request // guarded by mu
-	dials int       // guarded by mu
+	mu  sync.Mutex
+	all []request // guarded by mu
 }
 
 // record has a client's requests recorded from now on. The client has sent none so far.
@@ -238,7 +222,7 @@ func (r *recorder) times(verb string, start time.Time) (all []time.Duration) {
 func (r *recorder) reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.all, r.dials = nil, 0
+	r.all = nil
 }
 
 func (r *recorder) note(ctx context.Context, cmds []redis.Cmder) error {
@@ -341,9 +325,6 @@ func lockOf(cmd redis.Cmder) string {
 	return name
 }
 
-// errSentAgain, set by recorder.after, has a request sent again, as go-redis does when a reply was lost.
-var errSentAgain = errors.New("sent again")
-
 // refusal is an error that Redis has replied.
 type refusal string
 
@@ -357,9 +338,6 @@ const (
 
 func (r *recorder) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		r.mu.Lock()
-		r.dials++
-		r.mu.Unlock()
 		if r.dialled != nil {
 			r.dialled()
 		}
@@ -374,15 +352,9 @@ func (r *recorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			return err
 		}
 		err := next(ctx, cmd)
-		r.mu.Lock()
-		after := r.after
-		r.mu.Unlock()
-		if after != nil && cmd.Name() == "evalsha" {
-			after(cmd)
-			if cmd.Err() == errSentAgain { //nolint:errorlint // it is that value
-				cmd.SetErr(nil)
-				err = next(ctx, cmd)
-			} else if cmd.Err() != nil { // it is not set yet if the connection failed
+		if r.after != nil && cmd.Name() == "evalsha" {
+			r.after(cmd)
+			if cmd.Err() != nil { // it is not set yet if the connection failed
 				err = cmd.Err()
 			}
 		}
@@ -401,9 +373,6 @@ func (r *recorder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 
 // operator changes the locks of a server.
 func operator(s *fairlocktest.Server) *admin.Client { return admin.New(s.Link().Redis(), "") }
-
-// idX is the lock x of a kind.
-func idX(kind fairlock.Kind) fairlock.ID { return fairlock.ID{Kind: kind, Name: "x"} }
 
 // handleOf is the handle of a lease as another process may have it.
 func handleOf(h admin.Holder) fairlock.Handle {

@@ -3,7 +3,6 @@ package fairlock_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -87,7 +86,7 @@ func TestForceRelease_LostReplyTakesFromOneHolder(t *testing.T) {
 		first := hold(t, client.Mutex("x").Lock)
 		next := begin(t.Context(), client.Mutex("x").Lock)
 		behind := begin(t.Context(), client.Mutex("x").Lock)
-		released, err := admin.New(operator.Redis, "").ForceRelease(t.Context(), idX(fairlock.KindMutex))
+		released, err := admin.New(operator.Redis, "").ForceRelease(t.Context(), fairlock.ID{Kind: fairlock.KindMutex, Name: "x"})
 		require.NoError(t, err)
 		assert.True(t, released)
 		lease := next.granted(t)
@@ -97,84 +96,6 @@ func TestForceRelease_LostReplyTakesFromOneHolder(t *testing.T) {
 		unlock(t, lease)
 		unlock(t, behind.granted(t))
 	})
-}
-
-// Whichever reply is lost, each request takes effect once: no loss is reported that is none, no lock is held by nobody,
-// and the fence makes one step for each grant.
-//
-//fairlock:fault The reply to a script is lost: it takes effect once: no false loss, no lock that nobody holds, one step of the fence
-//fairlock:fault The reply to a release is lost, and another client has the lock meanwhile: released; the lock of the other client is untouched
-func TestLock_LostReplyChangesNothing(t *testing.T) {
-	for resent, options := range map[string]func(*redis.Options){"by go-redis": func(*redis.Options) {},
-		"by the library": sendOnce} {
-		for name, lost := range map[string]int{"mutex": 1, "semaphore": 5} { // replies to one release
-			t.Run(fmt.Sprint(name, ", sent again ", resent), func(t *testing.T) {
-				bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-					var j journal
-					client := clientWith(t, s, fairlock.Config{Name: "client", Trace: j.trace()}, options)
-					listen(t, client)
-					released := len(j.of("Ended"))
-					l := map[string]fairlocktest.Lock{"mutex": s.Mutex("x"), "semaphore": s.Semaphore("x", 3)}[name]
-					of := func(c *fairlocktest.Client) acquire {
-						return map[string]acquire{"mutex": c.Mutex("x").Lock, "semaphore": permits(c.Semaphore("x", 3), 3)}[name]
-					}
-					acquire := of(client)
-					drop := client.Link.DropReply
-
-					held := l.HoldAs("holder")
-					if resent == "by go-redis" { // an error of a first request is its caller's
-						drop() // of "queued"
-					}
-					q := begin(t.Context(), acquire)
-					l.AssertQueue("client")
-					drop() // of a heartbeat
-					pass(2 * time.Second)
-					l.AssertQueue("client")
-					unlock(t, held)
-					lease := q.granted(t)
-					assert.Equal(t, lease.Fence(), l.State().Fence)
-					drop() // of a renewal
-					pass(ttl)
-					require.NoError(t, lease.Err())
-					next := begin(t.Context(), of(s.Client(fairlock.Config{Name: "next"})))
-					for range lost { // of a release
-						drop()
-					}
-					start := time.Now()
-					unlock(t, lease)
-					owner := next.granted(t)
-					assert.Equal(t, start, next.at)
-					assert.Len(t, j.of("Ended"), released+1)
-					assert.Equal(t, owner.Fence(), l.State().Fence, "a second step of the fence")
-					require.NoError(t, owner.Renew(t.Context()))
-					unlock(t, owner)
-					l.AssertFree()
-
-					held = l.HoldAs("holder")
-					ctx, cancel := context.WithCancel(t.Context())
-					q = begin(ctx, acquire)
-					drop() // of a leave
-					cancel()
-					<-q.done
-					require.ErrorIs(t, q.err, context.Canceled)
-					pass(time.Second)
-					l.AssertQueue()
-					unlock(t, held)
-					if resent == "by go-redis" {
-						drop() // of "granted"
-						lease = hold(t, acquire)
-						assert.Equal(t, lease.Fence(), l.State().Fence)
-						unlock(t, lease)
-					}
-					for _, ended := range j.of("Ended") {
-						assert.NoError(t, ended.info.(fairlock.EndedInfo).Err)
-					}
-					l.AssertFree()
-					s.AssertNothingLeft()
-				})
-			})
-		}
-	}
 }
 
 // Inspect shows whether a holder is alive, long before its lease ends: by the renewals that should have followed. Each

@@ -81,6 +81,8 @@ func TestCrash(t *testing.T) { scenarios(t, "crash") }
 //fairlock:fault Redis is away just after a grant whose notification is lost: the waiter has the lock if Redis is back within what is left of its WaiterTTL, which is at least half, and within TTL; if not, the next one passes it
 //fairlock:fault CLIENT KILL, SCRIPT FLUSH, a pause, a restart with or without persistence: no error for a waiter whose ctx has time
 //fairlock:promise A limit for waiting
+//fairlock:fault The reply to a script is lost: it takes effect once: no false loss, no lock that nobody holds, one step of the fence
+//fairlock:fault The reply to a release is lost, and another client has the lock meanwhile: released; the lock of the other client is untouched
 func TestOutage(t *testing.T) { scenarios(t, "outage") }
 
 // Redis refuses requests.
