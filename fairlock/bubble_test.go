@@ -373,8 +373,3 @@ func (r *recorder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 
 // operator changes the locks of a server.
 func operator(s *fairlocktest.Server) *admin.Client { return admin.New(s.Link().Redis(), "") }
-
-// handleOf is the handle of a lease as another process may have it.
-func handleOf(h admin.Holder) fairlock.Handle {
-	return fairlock.Handle(fmt.Sprintf("%s/%d", h.Token.Text(), h.Fence))
-}

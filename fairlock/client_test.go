@@ -179,7 +179,7 @@ func TestClient_CloseInTheMiddle(t *testing.T) {
 			ctx, cancel := hold(t, client.Mutex("y").Lock).Context(t.Context())
 			t.Cleanup(cancel)
 			begin(ctx, client.Mutex("x").Lock)
-			end := shutdown(t.Context(), client)
+			end := begin(t.Context(), func(ctx context.Context) (*fairlock.Lease, error) { return nil, client.Shutdown(ctx) })
 			pass(interval)
 			assert.True(t, end.pending())
 			go func() {

@@ -36,7 +36,8 @@ import (
 //	client a ttl=2s waiter=3s    how client a is made, before it is used. read=1s once deadlines: options of go-redis.
 //	                             trace log sends: what is told of it. clock: it has a clock of its own. subscribed
 //	1 = a.Lock x ttl=1m          a call by the method of a lock. x is a mutex, rw:x a read-write lock, sem:x a semaphore
-//	                             of 3 permits. under=2: its ctx is of lease 2; timeout=1s: of ctx; maxwait=, minhold=, max=
+//	                             of 3 permits. under=2: its ctx is of lease 2; timeout=1s: of ctx; maxwait=, minhold=, max=.
+//	                             key10:A is key A of a keyed semaphore of 10 permits; limit= and line= are those of A
 //	1-3 = a.Lock x               three calls
 //	1.Unlock; 1.cancel           a method of lease 1; the ctx of call 1 ends
 //	1 = a.Do x; 1.return; 1.look a function that Do calls returns, as it does when its ctx ends; whether that has
@@ -422,6 +423,12 @@ func (s *scenario) call(id string, options map[string]string) *scenarioCall {
 func (s *scenario) lock(a *actor, word string, options map[string]string) any {
 	var all []fairlock.Option
 	var holds []fairlock.HoldOption
+	var shared, keys []fairlock.KeyOption
+	number := func(word string) int {
+		n, err := strconv.Atoi(word)
+		require.NoError(s.t, err)
+		return n
+	}
 	for key, value := range options {
 		switch key {
 		case "ttl":
@@ -429,17 +436,21 @@ func (s *scenario) lock(a *actor, word string, options map[string]string) any {
 		case "maxwait":
 			all = append(all, fairlock.WithMaxWait(s.duration(value)))
 		case "max":
-			n, err := strconv.Atoi(value)
-			require.NoError(s.t, err)
-			all = append(all, fairlock.WithMaxWaiters(n))
+			all = append(all, fairlock.WithMaxWaiters(number(value)))
+		case "limit":
+			keys = append(keys, fairlock.WithKeyLimit(number(value)))
+		case "line":
+			keys = append(keys, fairlock.WithMaxWaiters(number(value)))
 		case "minhold":
 			holds = append(holds, fairlock.WithMinHold(s.duration(value)))
 		}
 	}
 	for _, o := range all {
-		holds = append(holds, o)
+		holds, shared = append(holds, o), append(shared, o)
 	}
 	switch kind, name, permits := lockIn(word); kind {
+	case fairlock.KindKeyedSemaphore:
+		return a.KeyedSemaphore("keyed", permits, shared...).Key(name, keys...)
 	case fairlock.KindRWMutex:
 		return a.RWMutex(name, all...)
 	case fairlock.KindSemaphore:
@@ -453,6 +464,9 @@ func (s *scenario) lockUnderTest(word string) (fairlocktest.Lock, fairlock.ID) {
 	kind, name, permits := lockIn(word)
 	id := fairlock.ID{Kind: kind, Name: name}
 	switch kind {
+	case fairlock.KindKeyedSemaphore:
+		id.Name = "keyed"
+		return s.server.KeyedSemaphore(id.Name, permits).Key(name), id
 	case fairlock.KindRWMutex:
 		return s.server.RWMutex(name), id
 	case fairlock.KindSemaphore:
@@ -470,6 +484,9 @@ func lockIn(word string) (kind fairlock.Kind, name string, permits int) {
 		return fairlock.KindMutex, word, 0
 	case what == "rw":
 		return fairlock.KindRWMutex, name, 0
+	case strings.HasPrefix(what, "key"):
+		permits, _ = strconv.Atoi(strings.TrimPrefix(what, "key"))
+		return fairlock.KindKeyedSemaphore, name, permits
 	default:
 		permits, _ = strconv.Atoi(strings.TrimPrefix(what, "sem"))
 		return fairlock.KindSemaphore, name, cmp.Or(permits, 3)
@@ -585,6 +602,12 @@ func stateOf(st admin.State) string {
 		queued = append(queued, w.Client)
 	}
 	text := fmt.Sprintf("held by [%s], queued [%s]", short(held), short(queued))
+	for _, k := range st.Keys {
+		text += fmt.Sprintf(", key %s holds %d of %d, %d wait", k.Key, k.Held, k.Limit, k.Waiting)
+		if k.AtLimit {
+			text += ", at its limit"
+		}
+	}
 	if len(st.Others) > 0 {
 		text += fmt.Sprintf(", %d of %d permits, others %v", st.Used, st.Permits, st.Others)
 	}

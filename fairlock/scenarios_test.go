@@ -66,6 +66,11 @@ func TestMinHold(t *testing.T) { scenarios(t, "minhold") }
 //fairlock:promise Shrinking a semaphore: holders finish; the first waiter, if it wants more than there are, gets a CapacityError by its next heartbeat, and those behind it keep their places
 func TestResize(t *testing.T) { scenarios(t, "resize") }
 
+// The limit of a keyed semaphore in all, and one for each key. A busy try says why, as does a full queue.
+//
+//fairlock:promise Limits of a keyed semaphore: no more permits are held than there are, and by no key more than its limit; a key at its limit lets others pass
+func TestKeyed(t *testing.T) { scenarios(t, "keyed") }
+
 // Clients that crash.
 //
 //fairlock:fault A holder crashes: the next one is in when the rest of its TTL has passed, and not before
@@ -114,7 +119,8 @@ func TestPing(t *testing.T) { scenarios(t, "ping") }
 
 // Which calls and leases Shutdown ends.
 //
-//fairlock:promise Shutdown
+//fairlock:promise Shutdown: waiters return ErrClosed at once, holders finish, and may take a further lock under the ctx of their lease; nothing is left in Redis, and no goroutine
+//fairlock:fault Redis is down during Shutdown: it returns when Redis is back and everything is released
 //fairlock:fault ctx of Shutdown ends, or Close is called meanwhile: leases end with ErrClosed; Shutdown returns within 100 ms, also if Redis hangs
 func TestShutdown(t *testing.T) { scenarios(t, "shutdown") }
 
