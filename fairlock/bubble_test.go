@@ -7,7 +7,6 @@ import (
 	"net"
 	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -178,10 +177,7 @@ type callers struct{} // key of a value in a caller's ctx
 // request is one command that a client has sent.
 type request struct {
 	verb   string
-	lock   string // its name
-	at     time.Time
 	caller bool // it was sent with its caller's ctx
-	args   int  // number of arguments
 }
 
 // recorder is a hook of a go-redis client that records what is sent, but for what go-redis sends when it connects.
@@ -208,16 +204,6 @@ func (r *recorder) requests() []request {
 	return slices.Clone(r.all)
 }
 
-// times returns when a verb was sent, counted from start.
-func (r *recorder) times(verb string, start time.Time) (all []time.Duration) {
-	for _, q := range r.requests() {
-		if q.verb == verb {
-			all = append(all, q.at.Sub(start))
-		}
-	}
-	return all
-}
-
 // reset forgets what has been sent.
 func (r *recorder) reset() {
 	r.mu.Lock()
@@ -232,7 +218,7 @@ func (r *recorder) note(ctx context.Context, cmds []redis.Cmder) error {
 		}
 		r.mu.Lock()
 		n := len(r.all)
-		r.all = append(r.all, request{verbOf(cmd), lockOf(cmd), time.Now(), ctx.Value(callers{}) != nil, len(cmd.Args())})
+		r.all = append(r.all, request{verbOf(cmd), ctx.Value(callers{}) != nil})
 		r.mu.Unlock()
 		if r.before != nil {
 			if err := r.before(n, cmd); err != nil {
@@ -316,13 +302,6 @@ func verbOf(cmd redis.Cmder) string {
 		return cmd.Name()
 	}
 	return script.Sources()[cmd.Args()[1].(string)].Verb
-}
-
-// lockOf is the name of the lock whose script a command runs.
-func lockOf(cmd redis.Cmder) string {
-	_, rest, _ := strings.Cut(fmt.Sprint(cmd.Args()...), "{")
-	name, _, _ := strings.Cut(rest, "}")
-	return name
 }
 
 // refusal is an error that Redis has replied.

@@ -217,57 +217,6 @@ func TestClient_CloseInTheMiddle(t *testing.T) {
 	}
 }
 
-// Renewals, heartbeats and releases are sent at once, although thousands of Locks wait to be sent.
-//
-//fairlock:promise Thousands of Locks that begin or end at once
-func TestClient_ManyLocksAtOnce(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client, over := s.Client(fairlock.Config{}), make(chan struct{})
-		sent := record(client)
-		cut := true // the first acquire of a lock, which can be released by a leave alone then
-		sent.before = func(_ int, cmd redis.Cmder) error {
-			switch lockOf(cmd) {
-			case "many":
-				<-over
-				return errCut
-			case "ambiguous":
-				if cut {
-					cut = false
-					return errCut
-				}
-			}
-			return nil
-		}
-		listen(t, client)
-		ambiguous := hold(t, client.Mutex("ambiguous").Lock)
-		lease := hold(t, client.Mutex("x").Lock)
-		next := begin(t.Context(), client.Mutex("x").Lock)
-		ctx, cancel := context.WithCancel(t.Context())
-		var many sync.WaitGroup
-		for range 1000 {
-			many.Go(func() {
-				_, err := client.Mutex("many").Lock(ctx)
-				assert.ErrorIs(t, err, context.Canceled)
-			})
-		}
-		synctest.Wait()
-		sent.reset()
-		start := time.Now()
-		require.NoError(t, lease.Renew(t.Context()))
-		assert.Equal(t, start, time.Now())
-		pass(interval)
-		assert.Equal(t, []time.Duration{interval}, sent.times("heartbeat", start))
-		unlock(t, lease)
-		next.granted(t)
-		assert.Equal(t, start.Add(interval), next.at)
-		unlock(t, ambiguous)
-		assert.Equal(t, start.Add(interval), time.Now())
-		cancel()
-		close(over)
-		many.Wait()
-	})
-}
-
 // wrapped is a client of which the library knows only the methods that it needs: it sends each request alone.
 type wrapped struct{ fairlock.Redis }
 
