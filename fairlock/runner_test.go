@@ -34,7 +34,7 @@ import (
 // -update writes that anew. Steps of one line are separated by semicolons:
 //
 //	client a ttl=2s waiter=3s    how client a is made, before it is used. read=1s once deadlines: options of go-redis.
-//	                             trace log sends: what is told of it. clock: it has a clock of its own. subscribed
+//	                             trace log sends dials: what is told of it. clock: it has a clock of its own. subscribed
 //	1 = a.Lock x ttl=1m          a call by the method of a lock. x is a mutex, rw:x a read-write lock, sem:x a semaphore
 //	                             of 3 permits. under=2: its ctx is of lease 2; timeout=1s: of ctx; maxwait=, minhold=, max=.
 //	                             key10:A is key A of a keyed semaphore of 10 permits; limit= and line= are those of A
@@ -274,9 +274,10 @@ func (s *scenario) client(name string, words ...string) *actor {
 		}
 	})
 	if has("sends") {
-		r := record(a.Client)
-		r.dialled = func() { s.note(name, "connects") }
-		r.before = func(_ int, cmd redis.Cmder) error { s.note(name, "sends %s", verbOf(cmd)); return nil }
+		record(a.Client).before = func(_ int, cmd redis.Cmder) error { s.note(name, "sends %s", verbOf(cmd)); return nil }
+	}
+	if has("dials") {
+		record(a.Client).dialled = func() { s.note(name, "connects") }
 	}
 	s.actors[name] = a
 	if has("subscribed") {
