@@ -2,13 +2,11 @@ package fairlock_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -32,9 +30,6 @@ const (
 	ttl      = bounds.DefaultTTL
 	interval = time.Second // of heartbeats
 )
-
-// safetyMargin is by how much a lease ends earlier for its holder than in Redis.
-func safetyMargin(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
 
 // bubble runs a test in a bubble of its own, beside those of other tests.
 func bubble(t *testing.T, test func(t *testing.T, s *fairlocktest.Server)) {
@@ -66,10 +61,7 @@ func clientWith(t *testing.T, s *fairlocktest.Server, cfg fairlock.Config,
 	change func(*redis.Options)) *fairlocktest.Client {
 	t.Helper()
 	link := s.Link()
-	options := redis.Options{
-		Addr: "127.0.0.1:6379", Dialer: link.Redis().Options().Dialer, // as link.Redis has it
-		MinRetryBackoff: retryPause, MaxRetryBackoff: retryPause, PoolSize: 1000,
-	}
+	options := *link.Redis().Options()
 	change(&options)
 	rdb := redis.NewClient(&options)
 	if cfg.Logger == nil {
@@ -84,9 +76,6 @@ func clientWith(t *testing.T, s *fairlocktest.Server, cfg fairlock.Config,
 	})
 	return &fairlocktest.Client{Client: c, Redis: rdb, Link: link}
 }
-
-// retryPause is how long go-redis waits before it resends a request, as link.Redis has it.
-const retryPause = time.Nanosecond
 
 // sendOnce has go-redis send nothing a second time, and wait for a reply for as long as it takes.
 func sendOnce(o *redis.Options) { o.MaxRetries, o.ReadTimeout = -1, -1 }
@@ -165,25 +154,17 @@ func unlock(t *testing.T, l *fairlock.Lease) {
 	synctest.Wait()
 }
 
+// contended is the name of the lock of listen.
+const contended = "contended before"
+
 // listen has the subscription of a client come up, by a contention.
 func listen(t *testing.T, c *fairlocktest.Client) {
 	t.Helper()
-	m := c.Mutex("contended before")
+	m := c.Mutex(contended)
 	first := hold(t, m.Lock)
 	second := begin(t.Context(), m.Lock)
 	unlock(t, first)
 	unlock(t, second.granted(t))
-}
-
-// listening returns a client whose subscription is up, what it sends, and what it traces.
-func listening(t *testing.T, s *fairlocktest.Server, cfg fairlock.Config) (*fairlocktest.Client, *recorder, *journal) {
-	t.Helper()
-	var j journal
-	cfg.Trace = j.trace()
-	client := s.Client(cfg)
-	sent := record(client)
-	listen(t, client)
-	return client, sent, &j
 }
 
 // permits is Semaphore.Acquire for n permits.
@@ -196,20 +177,17 @@ type callers struct{} // key of a value in a caller's ctx
 // request is one command that a client has sent.
 type request struct {
 	verb   string
-	lock   string // its name
-	at     time.Time
 	caller bool // it was sent with its caller's ctx
-	args   int  // number of arguments
 }
 
 // recorder is a hook of a go-redis client that records what is sent, but for what go-redis sends when it connects.
 type recorder struct {
-	before func(n int, cmd redis.Cmder) error // called before the n-th command is sent, from 0; may be nil
-	after  func(cmd redis.Cmder)              // called when a script that was sent alone has its reply; may be nil
+	before  func(n int, cmd redis.Cmder) error // called before the n-th command is sent, from 0; may be nil
+	dialled func()                             // called before it connects; may be nil
+	after   func(cmd redis.Cmder)              // called when a script that was sent alone has its reply; may be nil
 
-	mu    sync.Mutex
-	all   []request // guarded by mu
-	dials int       // guarded by mu
+	mu  sync.Mutex
+	all []request // guarded by mu
 }
 
 // record has a client's requests recorded from now on. The client has sent none so far.
@@ -226,21 +204,11 @@ func (r *recorder) requests() []request {
 	return slices.Clone(r.all)
 }
 
-// times returns when a verb was sent, counted from start.
-func (r *recorder) times(verb string, start time.Time) (all []time.Duration) {
-	for _, q := range r.requests() {
-		if q.verb == verb {
-			all = append(all, q.at.Sub(start))
-		}
-	}
-	return all
-}
-
 // reset forgets what has been sent.
 func (r *recorder) reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.all, r.dials = nil, 0
+	r.all = nil
 }
 
 func (r *recorder) note(ctx context.Context, cmds []redis.Cmder) error {
@@ -250,7 +218,7 @@ func (r *recorder) note(ctx context.Context, cmds []redis.Cmder) error {
 		}
 		r.mu.Lock()
 		n := len(r.all)
-		r.all = append(r.all, request{verbOf(cmd), lockOf(cmd), time.Now(), ctx.Value(callers{}) != nil, len(cmd.Args())})
+		r.all = append(r.all, request{verbOf(cmd), ctx.Value(callers{}) != nil})
 		r.mu.Unlock()
 		if r.before != nil {
 			if err := r.before(n, cmd); err != nil {
@@ -297,12 +265,15 @@ type traced struct {
 	at   time.Time
 }
 
-func (j *journal) trace() *fairlock.Trace {
+func (j *journal) trace() *fairlock.Trace { return tracing(j.add) }
+
+// tracing returns a Trace whose callbacks all call note with their names.
+func tracing(note func(name string, info any)) *fairlock.Trace {
 	var trace fairlock.Trace
 	callbacks := reflect.ValueOf(&trace).Elem()
 	for i := range callbacks.NumField() {
 		callbacks.Field(i).Set(reflect.MakeFunc(callbacks.Field(i).Type(), func(in []reflect.Value) []reflect.Value {
-			j.add(callbacks.Type().Field(i).Name, in[0].Interface())
+			note(callbacks.Type().Field(i).Name, in[0].Interface())
 			return nil
 		}))
 	}
@@ -333,16 +304,6 @@ func verbOf(cmd redis.Cmder) string {
 	return script.Sources()[cmd.Args()[1].(string)].Verb
 }
 
-// lockOf is the name of the lock whose script a command runs.
-func lockOf(cmd redis.Cmder) string {
-	_, rest, _ := strings.Cut(fmt.Sprint(cmd.Args()...), "{")
-	name, _, _ := strings.Cut(rest, "}")
-	return name
-}
-
-// errSentAgain, set by recorder.after, has a request sent again, as go-redis does when a reply was lost.
-var errSentAgain = errors.New("sent again")
-
 // refusal is an error that Redis has replied.
 type refusal string
 
@@ -356,9 +317,9 @@ const (
 
 func (r *recorder) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		r.mu.Lock()
-		r.dials++
-		r.mu.Unlock()
+		if r.dialled != nil {
+			r.dialled()
+		}
 		return next(ctx, network, addr)
 	}
 }
@@ -370,15 +331,9 @@ func (r *recorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			return err
 		}
 		err := next(ctx, cmd)
-		r.mu.Lock()
-		after := r.after
-		r.mu.Unlock()
-		if after != nil && cmd.Name() == "evalsha" {
-			after(cmd)
-			if cmd.Err() == errSentAgain { //nolint:errorlint // it is that value
-				cmd.SetErr(nil)
-				err = next(ctx, cmd)
-			} else if cmd.Err() != nil { // it is not set yet if the connection failed
+		if r.after != nil && cmd.Name() == "evalsha" {
+			r.after(cmd)
+			if cmd.Err() != nil { // it is not set yet if the connection failed
 				err = cmd.Err()
 			}
 		}
@@ -397,11 +352,3 @@ func (r *recorder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 
 // operator changes the locks of a server.
 func operator(s *fairlocktest.Server) *admin.Client { return admin.New(s.Link().Redis(), "") }
-
-// idX is the lock x of a kind.
-func idX(kind fairlock.Kind) fairlock.ID { return fairlock.ID{Kind: kind, Name: "x"} }
-
-// handleOf is the handle of a lease as another process may have it.
-func handleOf(h admin.Holder) fairlock.Handle {
-	return fairlock.Handle(fmt.Sprintf("%s/%d", h.Token.Text(), h.Fence))
-}

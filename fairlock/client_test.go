@@ -61,53 +61,6 @@ func TestClient_HooksSeeEveryRequest(t *testing.T) {
 	})
 }
 
-// Over a long way, after a rest, a pair takes two commands and no further connection.
-//
-//fairlock:promise All requests are sent by the user's client
-func TestClient_LongRoundTrip(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		const rtt = 200 * time.Millisecond
-		client := s.Client(fairlock.Config{})
-		sent := record(client)
-		client.Link.Delay(rtt/2, rtt/2)
-		pair := func() { unlock(t, hold(t, client.Mutex("x").Lock)) }
-		pair()
-		sent.reset()
-		for range 5 {
-			pass(time.Minute)
-			start := time.Now()
-			pair()
-			assert.Equal(t, 2*rtt, time.Since(start))
-		}
-		assert.Len(t, sent.requests(), 10)
-		assert.Zero(t, sent.dials)
-	})
-}
-
-// A heartbeat and a renewal that hang on a connection cost no ticket and no lease: the next ones go over another
-// connection.
-//
-//fairlock:promise One call that hangs does not hold up the others: of the same client; a request waits at most 50 ms behind one that hangs, and no more are in flight than the bound
-//fairlock:fault A renewal fails or hangs: tried again until the deadline; a hung connection costs no lease and no ticket
-func TestClient_HungConnections(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := clientWith(t, s, fairlock.Config{Name: "client"}, func(o *redis.Options) { o.MaxRetries = -1 })
-		lease := hold(t, client.Mutex("x").Lock)
-		next := begin(t.Context(), client.Mutex("x").Lock)
-		for range 5 { // each time what is in flight never returns
-			client.Link.Delay(0, time.Hour)
-			pass(4 * time.Second)
-			client.Link.Mend()
-			pass(4 * time.Second)
-			require.NoError(t, lease.Err())
-			s.Mutex("x").AssertQueue("client")
-			require.Positive(t, s.Mutex("x").State().Waiters[0].TTL)
-		}
-		unlock(t, lease)
-		unlock(t, next.granted(t))
-	})
-}
-
 // Leases need timers, and no goroutines.
 //
 //fairlock:promise Waiting is cheap
@@ -226,7 +179,7 @@ func TestClient_CloseInTheMiddle(t *testing.T) {
 			ctx, cancel := hold(t, client.Mutex("y").Lock).Context(t.Context())
 			t.Cleanup(cancel)
 			begin(ctx, client.Mutex("x").Lock)
-			end := shutdown(t.Context(), client)
+			end := begin(t.Context(), func(ctx context.Context) (*fairlock.Lease, error) { return nil, client.Shutdown(ctx) })
 			pass(interval)
 			assert.True(t, end.pending())
 			go func() {
@@ -264,58 +217,7 @@ func TestClient_CloseInTheMiddle(t *testing.T) {
 	}
 }
 
-// Renewals, heartbeats and releases are sent at once, although thousands of Locks wait to be sent.
-//
-//fairlock:promise Thousands of Locks that begin or end at once
-func TestClient_ManyLocksAtOnce(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client, over := s.Client(fairlock.Config{}), make(chan struct{})
-		sent := record(client)
-		cut := true // the first acquire of a lock, which can be released by a leave alone then
-		sent.before = func(_ int, cmd redis.Cmder) error {
-			switch lockOf(cmd) {
-			case "many":
-				<-over
-				return errCut
-			case "ambiguous":
-				if cut {
-					cut = false
-					return errCut
-				}
-			}
-			return nil
-		}
-		listen(t, client)
-		ambiguous := hold(t, client.Mutex("ambiguous").Lock)
-		lease := hold(t, client.Mutex("x").Lock)
-		next := begin(t.Context(), client.Mutex("x").Lock)
-		ctx, cancel := context.WithCancel(t.Context())
-		var many sync.WaitGroup
-		for range 1000 {
-			many.Go(func() {
-				_, err := client.Mutex("many").Lock(ctx)
-				assert.ErrorIs(t, err, context.Canceled)
-			})
-		}
-		synctest.Wait()
-		sent.reset()
-		start := time.Now()
-		require.NoError(t, lease.Renew(t.Context()))
-		assert.Equal(t, start, time.Now())
-		pass(interval)
-		assert.Equal(t, []time.Duration{interval}, sent.times("heartbeat", start))
-		unlock(t, lease)
-		next.granted(t)
-		assert.Equal(t, start.Add(interval), next.at)
-		unlock(t, ambiguous)
-		assert.Equal(t, start.Add(interval), time.Now())
-		cancel()
-		close(over)
-		many.Wait()
-	})
-}
-
-// wrapped is a client that shows the library only the methods that it needs, so that each request is sent alone.
+// wrapped is a client of which the library knows only the methods that it needs: it sends each request alone.
 type wrapped struct{ fairlock.Redis }
 
 // If Redis does not answer, Close takes as long as go-redis takes to give up on one request, not on one of each waiter.

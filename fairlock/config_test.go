@@ -3,6 +3,8 @@ package fairlock_test
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"math"
 	"reflect"
 	"slices"
@@ -19,6 +21,7 @@ import (
 	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
+	"github.com/fairlock/fairlock-go/internal/tools/golden"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -37,56 +40,42 @@ func (s silent) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) *re
 // New reports everything that is wrong, in one error.
 //
 //fairlock:fault Bad input
-func TestNew_ReportsEveryFault(t *testing.T) {
-	_, err := fairlock.New(nil, fairlock.Config{
-		Namespace: "a{b}", Name: "a b", TTL: time.Millisecond, WaiterTTL: -1, MaxWaiters: -1,
-	})
-	require.ErrorIs(t, err, fairlock.ErrInvalid)
-	for _, field := range []string{"rdb", "Namespace", "Name", "TTL", "WaiterTTL", "MaxWaiters"} {
-		require.ErrorContains(t, err, "invalid "+field+":")
-	}
-	require.ErrorContains(t, err, "10ms")
+func TestNew_BadInput(t *testing.T) {
 	var none *redis.Client
-	_, err = fairlock.New(none, fairlock.Config{})
-	require.ErrorIs(t, err, fairlock.ErrInvalid)
-
-	// The clients of a *redis.Ring may disagree about the shard of a lock.
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1", "b": "127.0.0.1:2"}})
 	defer func() { _ = ring.Close() }()
-	_, err = fairlock.New(redis.UniversalClient(ring), fairlock.Config{})
-	require.ErrorIs(t, err, fairlock.ErrInvalid)
-	require.ErrorContains(t, err, "invalid rdb: must not be a *redis.Ring")
-}
-
-//fairlock:fault Bad input
-func TestConfig_Bounds(t *testing.T) {
 	rdb := silent{t: t}
-	for _, d := range []time.Duration{10 * time.Millisecond, time.Second, bounds.MaxTTL} {
-		_, err := fairlock.New(rdb, fairlock.Config{TTL: d, WaiterTTL: max(d, bounds.MinWaiterTTL)})
-		require.NoError(t, err)
+	type input struct {
+		what string
+		rdb  fairlock.Redis
+		cfg  fairlock.Config
 	}
-	for _, d := range []time.Duration{-1, 1, 10*time.Millisecond - 1, bounds.MaxTTL + 1, math.MinInt64, math.MaxInt64} {
-		for field, cfg := range map[string]fairlock.Config{"TTL": {TTL: d}, "WaiterTTL": {WaiterTTL: d}} {
-			_, err := fairlock.New(rdb, cfg)
-			var e *fairlock.FieldError
-			require.ErrorAs(t, err, &e, "%s %v", field, d)
-			assert.Equal(t, field, e.Field)
-		}
+	cases := []input{
+		{"everything", nil, fairlock.Config{Namespace: "a{b}", Name: "a b", TTL: 1, WaiterTTL: -1, MaxWaiters: -1}},
+		{"a nil client", none, fairlock.Config{}},
+		{"a ring, whose clients may disagree about the shard of a lock", redis.UniversalClient(ring), fairlock.Config{}},
+		{"the least", rdb, fairlock.Config{TTL: bounds.MinTTL, WaiterTTL: bounds.MinWaiterTTL, FenceTTL: bounds.MinFenceTTL}},
+		{"the most", rdb, fairlock.Config{TTL: bounds.MaxTTL, WaiterTTL: bounds.MaxTTL, FenceTTL: bounds.MaxTTL}},
+		{"below the least", rdb, fairlock.Config{TTL: bounds.MinTTL - 1, WaiterTTL: bounds.MinWaiterTTL - 1,
+			FenceTTL: bounds.MinFenceTTL - 1, MaxOutage: 3*time.Second - 1}},
+		{"above the most", rdb, fairlock.Config{TTL: bounds.MaxTTL + 1, WaiterTTL: bounds.MaxTTL + 1,
+			FenceTTL: bounds.MaxTTL + 1, MaxOutage: bounds.MaxTTL + 1}},
+		{"negative", rdb, fairlock.Config{TTL: -1, WaiterTTL: -1, FenceTTL: -1, MaxOutage: -1, MaxWaiters: -1}},
+		{"the least number", rdb, fairlock.Config{TTL: math.MinInt64, WaiterTTL: math.MinInt64, FenceTTL: math.MinInt64}},
+		{"the largest number", rdb, fairlock.Config{TTL: math.MaxInt64, WaiterTTL: math.MaxInt64, FenceTTL: math.MaxInt64}},
+		{"a name that is not ASCII", rdb, fairlock.Config{Name: "é"}},
+		{"a name of two lines", rdb, fairlock.Config{Name: "a\n"}},
 	}
-	for _, d := range []time.Duration{bounds.MinFenceTTL, bounds.MaxTTL} {
-		_, err := fairlock.New(rdb, fairlock.Config{FenceTTL: d})
-		require.NoError(t, err)
+	for _, n := range []string{"{", "}", "n\n", " n", "\ufeffn", "a\tb", "a\u200bb", strings.Repeat("n", 257)} {
+		cases = append(cases, input{"a namespace", rdb, fairlock.Config{Namespace: n}})
 	}
-	for _, cfg := range []fairlock.Config{
-		{WaiterTTL: bounds.MinWaiterTTL - 1}, {FenceTTL: -1}, {FenceTTL: bounds.MinFenceTTL - 1},
-		{FenceTTL: bounds.MaxTTL + 1}, {Namespace: "{"}, {Namespace: "}"}, {Namespace: "n\n"}, {Namespace: " n"},
-		{Namespace: "\ufeffn"}, {Namespace: "a\u200bb"}, {Namespace: "a\tb"}, {Namespace: strings.Repeat("n", 257)},
-		{Name: "é"}, {Name: "a\n"},
-		{MaxWaiters: -1}, {MaxOutage: -1}, {MaxOutage: 3*time.Second - 1}, {MaxOutage: bounds.MaxTTL + 1},
-	} {
-		_, err := fairlock.New(rdb, cfg)
-		require.ErrorIs(t, err, fairlock.ErrInvalid, "%+v", cfg)
+	var out strings.Builder
+	for _, c := range cases {
+		_, err := fairlock.New(c.rdb, c.cfg)
+		assert.Equal(t, err != nil, errors.Is(err, fairlock.ErrInvalid), c.what)
+		fmt.Fprintf(&out, "%s: %v\n", c.what, err)
 	}
+	golden.Equal(t, "config.txt", out.String())
 }
 
 // The last number of a lock is kept for FenceTTL after its lease.

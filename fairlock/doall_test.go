@@ -122,7 +122,7 @@ func TestDoAll_Input(t *testing.T) {
 //fairlock:promise Several mutexes at once
 func TestDoAll_MaxWait(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		const slow = maxWait / 4
+		const maxWait, slow = time.Second, time.Second / 4
 		client := s.Client(fairlock.Config{Trace: &fairlock.Trace{Granted: func(i fairlock.GrantedInfo) {
 			if i.Name == "a" {
 				time.Sleep(slow)

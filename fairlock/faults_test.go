@@ -2,10 +2,8 @@ package fairlock_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"maps"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,13 +14,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/internal/tools/golden"
 )
-
-var update = flag.Bool("update", false, "write testdata/faults.txt")
 
 // texts are what a server or a proxy replies to every request: some of each class. script.TestOriginOf has all.
 var texts = []string{
@@ -141,14 +137,7 @@ func TestFaults(t *testing.T) {
 		all = append(all, strings.Join(names, "\n")+"\n"+text)
 	}
 	slices.Sort(all)
-	const file = "testdata/faults.txt"
-	got := strings.Join(all, "\n")
-	if *update {
-		require.NoError(t, os.WriteFile(file, []byte(got), 0o600))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	assert.Equal(t, string(want), got)
+	golden.Equal(t, "faults.txt", strings.Join(all, "\n"))
 }
 
 // under returns what becomes of each operation under a fault.

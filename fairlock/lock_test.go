@@ -3,7 +3,6 @@ package fairlock_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -72,36 +71,6 @@ func TestDo_ReportsALossOnce(t *testing.T) {
 	})
 }
 
-// TryDo calls f only if the lock is free and has no waiters, and never waits. Its own ErrBusy differs from that of a
-// lock that f has tried.
-//
-//fairlock:promise Do
-func TestTryDo(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := s.Client(fairlock.Config{Name: "client"})
-		x := s.RWMutex("x")
-		held, start := x.HoldAs("web-3"), time.Now()
-		err := client.RWMutex("x").TryDo(t.Context(), func(context.Context) error { t.Error("f was called"); return nil })
-		require.EqualError(t, err, `fairlock: trydo "x": lock is busy (held by web-3)`)
-		require.ErrorIs(t, err, fairlock.ErrBusy)
-		var failed *fairlock.Error
-		require.ErrorAs(t, err, &failed)
-		assert.Equal(t, []string{"trydo", "x"}, []string{failed.Op, failed.Name})
-		assert.Equal(t, start, time.Now())
-		x.AssertQueue()
-		unlock(t, held)
-
-		s.Mutex("y").HoldAs("web-3")
-		err = client.RWMutex("x").TryDo(t.Context(), func(ctx context.Context) error {
-			x.AssertHeldBy("client")
-			assert.Equal(t, x.State().Fence, leaseIn(ctx).Fence())
-			return client.Mutex("y").TryDo(ctx, func(context.Context) error { return nil })
-		})
-		require.EqualError(t, err, `fairlock: trydo "y": lock is busy (held by web-3)`)
-		x.AssertFree()
-	})
-}
-
 // If the reply to a force-release is lost, it is sent again. By then the next waiter has the lock, and keeps it.
 //
 //fairlock:promise Force-release
@@ -117,7 +86,7 @@ func TestForceRelease_LostReply(t *testing.T) {
 		first := hold(t, client.Mutex("x").Lock)
 		next := begin(t.Context(), client.Mutex("x").Lock)
 		behind := begin(t.Context(), client.Mutex("x").Lock)
-		released, err := admin.New(operator.Redis, "").ForceRelease(t.Context(), idX(fairlock.KindMutex))
+		released, err := admin.New(operator.Redis, "").ForceRelease(t.Context(), fairlock.ID{Kind: fairlock.KindMutex, Name: "x"})
 		require.NoError(t, err)
 		assert.True(t, released)
 		lease := next.granted(t)
@@ -127,84 +96,6 @@ func TestForceRelease_LostReply(t *testing.T) {
 		unlock(t, lease)
 		unlock(t, behind.granted(t))
 	})
-}
-
-// Each reply is lost in turn, and each request takes effect once: no false loss is reported, each held lock has a
-// holder, and each grant raises the fence once.
-//
-//fairlock:fault The reply to a script is lost: it takes effect once: no false loss, no lock that nobody holds, one step of the fence
-//fairlock:fault The reply to a release is lost, and another client has the lock meanwhile: released; the lock of the other client is untouched
-func TestLock_LostReplyChangesNothing(t *testing.T) {
-	for resent, options := range map[string]func(*redis.Options){"by go-redis": func(*redis.Options) {},
-		"by the library": sendOnce} {
-		for name, lost := range map[string]int{"mutex": 1, "semaphore": 5} { // replies to one release
-			t.Run(fmt.Sprint(name, ", sent again ", resent), func(t *testing.T) {
-				bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-					var j journal
-					client := clientWith(t, s, fairlock.Config{Name: "client", Trace: j.trace()}, options)
-					listen(t, client)
-					released := len(j.of("Ended"))
-					l := map[string]fairlocktest.Lock{"mutex": s.Mutex("x"), "semaphore": s.Semaphore("x", 3)}[name]
-					of := func(c *fairlocktest.Client) acquire {
-						return map[string]acquire{"mutex": c.Mutex("x").Lock, "semaphore": permits(c.Semaphore("x", 3), 3)}[name]
-					}
-					acquire := of(client)
-					drop := client.Link.DropReply
-
-					held := l.HoldAs("holder")
-					if resent == "by go-redis" { // an error of a first request is its caller's
-						drop() // of "queued"
-					}
-					q := begin(t.Context(), acquire)
-					l.AssertQueue("client")
-					drop() // of a heartbeat
-					pass(2 * time.Second)
-					l.AssertQueue("client")
-					unlock(t, held)
-					lease := q.granted(t)
-					assert.Equal(t, lease.Fence(), l.State().Fence)
-					drop() // of a renewal
-					pass(ttl)
-					require.NoError(t, lease.Err())
-					next := begin(t.Context(), of(s.Client(fairlock.Config{Name: "next"})))
-					for range lost { // of a release
-						drop()
-					}
-					start := time.Now()
-					unlock(t, lease)
-					owner := next.granted(t)
-					assert.Equal(t, start, next.at)
-					assert.Len(t, j.of("Ended"), released+1)
-					assert.Equal(t, owner.Fence(), l.State().Fence, "a second step of the fence")
-					require.NoError(t, owner.Renew(t.Context()))
-					unlock(t, owner)
-					l.AssertFree()
-
-					held = l.HoldAs("holder")
-					ctx, cancel := context.WithCancel(t.Context())
-					q = begin(ctx, acquire)
-					drop() // of a leave
-					cancel()
-					<-q.done
-					require.ErrorIs(t, q.err, context.Canceled)
-					pass(time.Second)
-					l.AssertQueue()
-					unlock(t, held)
-					if resent == "by go-redis" {
-						drop() // of "granted"
-						lease = hold(t, acquire)
-						assert.Equal(t, lease.Fence(), l.State().Fence)
-						unlock(t, lease)
-					}
-					for _, ended := range j.of("Ended") {
-						assert.NoError(t, ended.info.(fairlock.EndedInfo).Err)
-					}
-					l.AssertFree()
-					s.AssertNothingLeft()
-				})
-			})
-		}
-	}
 }
 
 // Inspect shows whether a holder is alive, long before its lease ends: by the renewals that should have followed. Each
@@ -305,99 +196,5 @@ func TestLock_CauseIsRedisError(t *testing.T) {
 			verbs = append(verbs, r.verb)
 		}
 		assert.ElementsMatch(t, []string{"acquire", "acquire", "leave", "leave"}, verbs) // of two senders
-	})
-}
-
-// A call that would wait for a lease that its ctx carries is refused at once, and sends nothing. It does not matter how
-// many leases the ctx carries, and which was acquired last.
-//
-//fairlock:promise Nested locking: a call whose ctx carries a lease for which it would wait gets ErrReentrant, or ErrBusy if it is a Try…; nothing is sent. Others are not refused
-func TestLock_Reentrant(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := s.Client(fairlock.Config{Name: "client"})
-		sent := record(client)
-		m, rw, sem := client.Mutex("x"), client.RWMutex("x"), client.Semaphore("x", 5)
-		do := func(do func(context.Context, func(context.Context) error) error) acquire {
-			return func(ctx context.Context) (*fairlock.Lease, error) {
-				return nil, do(ctx, func(context.Context) error { return nil })
-			}
-		}
-		within := func(locks []acquire) (ctx context.Context, leases []*fairlock.Lease) {
-			ctx = t.Context()
-			for _, lock := range locks {
-				lease := hold(t, lock)
-				inner, cancel := lease.Context(ctx)
-				t.Cleanup(cancel)
-				ctx, leases = inner, append(leases, lease) //nolint:fatcontext // the leases are nested
-			}
-			return ctx, leases
-		}
-		others := []acquire{client.Mutex("y").Lock, client.RWMutex("y").RLock, permits(sem, 1)}
-		reads, triesToRead := []acquire{rw.RLock, do(rw.RDo)}, []acquire{rw.TryRLock}
-		writes, triesToWrite := []acquire{rw.Lock, do(rw.Do)}, []acquire{rw.TryLock, do(rw.TryDo)}
-		for _, c := range []struct {
-			outer           acquire
-			reentrant, busy []acquire
-		}{
-			{client.Mutex("x", fairlock.WithTTL(ttl/2)).Lock, []acquire{m.Lock, do(m.Do)}, []acquire{m.TryLock, do(m.TryDo)}},
-			{rw.RLock, writes, triesToWrite},
-			{rw.Lock, slices.Concat(reads, writes), slices.Concat(triesToRead, triesToWrite)},
-		} {
-			for _, locks := range [][]acquire{{c.outer}, append(others[:3:3], c.outer), append([]acquire{c.outer}, others...)} {
-				ctx, leases := within(locks)
-				sent.reset()
-				for _, ctx := range []context.Context{ctx, context.WithoutCancel(ctx)} {
-					for i, call := range slices.Concat(c.reentrant, c.busy) {
-						start, want := time.Now(), fairlock.ErrReentrant
-						if i >= len(c.reentrant) {
-							want = fairlock.ErrBusy
-						}
-						_, err := call(ctx)
-						require.ErrorIs(t, err, want)
-						assert.Equal(t, start, time.Now())
-					}
-				}
-				assert.Empty(t, sent.requests())
-				for _, l := range leases { // a lease that has ended is no reason
-					unlock(t, l)
-				}
-				again, err := c.outer(context.WithoutCancel(ctx))
-				require.NoError(t, err)
-				unlock(t, again)
-			}
-		}
-		ctx, _ := within([]acquire{m.Lock, rw.RLock, permits(sem, 2)})
-		for _, a := range []acquire{rw.RLock, rw.TryRLock, permits(sem, 2), client.Mutex("z").Lock} {
-			lease, err := a(ctx)
-			require.NoError(t, err)
-			unlock(t, lease)
-		}
-		short, cancel := context.WithTimeout(ctx, time.Second) // a client does not know the leases of another one
-		defer cancel()
-		_, err := s.Client(fairlock.Config{}).Mutex("x").Lock(short)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-	})
-}
-
-// The time of the request to leave begins when the abandoned acquire has ended, which can be after TTL and WaiterTTL.
-//
-//fairlock:fault Redis hangs for longer than TTL and WaiterTTL, and ctx ends: the lock is free as soon as Redis answers
-func TestLock_LeavesAfterALongHang(t *testing.T) {
-	bubbles(t, map[time.Duration]time.Duration{
-		bounds.MinWaiterTTL: bounds.MinWaiterTTL, 10 * time.Second: bounds.DefaultWaiterTTL,
-	}, func(t *testing.T, s *fairlocktest.Server, ttl, waiterTTL time.Duration) {
-		client := s.Client(fairlock.Config{TTL: ttl, WaiterTTL: waiterTTL})
-		unlock(t, hold(t, client.Mutex("x").Lock))
-		client.Link.Hang()
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		start := time.Now()
-		_, err := client.Mutex("x").Lock(ctx)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.Equal(t, 100*time.Millisecond, time.Since(start))
-		time.Sleep(ttl + 500*time.Millisecond)
-		client.Link.Mend()
-		time.Sleep(250 * time.Millisecond) // the longest back-off
-		s.Mutex("x").AssertFree()
 	})
 }

@@ -2,7 +2,6 @@ package fairlock_test
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 	"testing/synctest"
 
@@ -91,30 +90,5 @@ func TestLease_ReasonOfALoss(t *testing.T) {
 		require.EqualError(t, lease.Err(), "lock is lost: "+c.reason)
 		assert.Equal(t, c.reason == refused, errors.Is(lease.Err(), fairlock.ErrRefused))
 		assert.NotEqual(t, c.reason == refused, errors.Is(lease.Err(), fairlock.ErrUnreachable))
-	})
-}
-
-// Stats counts requests that are in flight, and those that wait for one that hangs. It does not count a lost lease that
-// is still to be released.
-func TestClient_Stats(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := clientWith(t, s, fairlock.Config{}, sendOnce)
-		lease := hold(t, client.Mutex("x").Lock)
-		assert.Equal(t, fairlock.Stats{Leases: 1}, client.Stats())
-		client.Link.Delay(0, ttl)
-		tries := []*acquisition{}
-		for i := range 3 { // two are sent at once
-			tries = append(tries, begin(t.Context(), client.Mutex(fmt.Sprint(i)).TryLock))
-		}
-		assert.Equal(t, fairlock.Stats{Leases: 1, Requests: 3}, client.Stats())
-		<-lease.Done()
-		synctest.Wait()
-		assert.Zero(t, client.Stats().Leases)
-		client.Link.Mend()
-		for _, q := range tries {
-			<-q.done
-		}
-		pass(ttl)
-		assert.Zero(t, client.Stats())
 	})
 }

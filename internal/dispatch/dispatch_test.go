@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -399,56 +398,34 @@ func TestDispatcher_Pipelines(t *testing.T) {
 	})
 }
 
-// Close waits for requests in flight, even if their callers have returned. Then nothing is sent any more.
+// Close waits for what is in flight, also if its caller has gone, and for what is queued. Then nothing is sent any more.
 func TestDispatcher_CloseWaits(t *testing.T) {
-	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, _ int) {
+	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		require.Error(t, send(ctx, d, "hangs"))
+		s.begin(t, d, "hangs", bound-1, 60*time.Millisecond)
+		s.begin(t, d, "queued", 10, 0)
 		time.AfterFunc(time.Minute, func() { close(s.hang["hangs"]) })
 		start := time.Now()
 		d.Close()
 		assert.Equal(t, time.Minute, time.Since(start))
+		s.callers.Wait()
 		d.Close()
 		require.ErrorIs(t, send(t.Context(), d, "y"), dispatch.ErrClosed)
-		assert.Equal(t, []string{"hangs"}, s.sent())
-	})
-}
-
-// What is queued when Close is called is sent, or withdrawn by its caller.
-func TestDispatcher_CloseSendsQueue(t *testing.T) {
-	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
-		s.begin(t, d, "hangs", bound, 60*time.Millisecond)
-		s.begin(t, d, "queued", 10, 0)
-		time.AfterFunc(time.Minute, func() { close(s.hang["hangs"]) })
-		d.Close()
-		s.callers.Wait()
 		assert.Len(t, s.sent(), bound+10)
 	})
 }
 
 // A hook that ends its goroutine leaves no caller waiting, and no sender fewer.
-func TestDispatcher_HookEndsGoroutine(t *testing.T) {
-	for name, kind := range kinds {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newServer()
-				s.fault["exit"] = func(context.Context) error { runtime.Goexit(); return nil } // as testing.T.FailNow does
-				d := dispatch.New(kind.wrap(client(t, s)), clock.System{}, s.told)
-				defer d.Close()
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				defer cancel()
-				for range 3 {
-					var callers sync.WaitGroup
-					for range 100 {
-						callers.Go(func() { assert.ErrorContains(t, send(ctx, d, "exit"), "hook") })
-					}
-					callers.Wait()
-				}
-				for i := range 10 {
-					require.NoError(t, send(ctx, d, strconv.Itoa(i)))
-				}
-			})
-		})
-	}
+func TestDispatcher_HookThatEndsItsGoroutine(t *testing.T) {
+	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, _ int) {
+		s.fault["exit"] = func(context.Context) error { runtime.Goexit(); return nil } // as testing.T.FailNow does
+		for range 300 {
+			s.callers.Go(func() { assert.ErrorContains(t, send(t.Context(), d, "exit"), "hook") })
+		}
+		s.callers.Wait()
+		s.begin(t, d, "goes", 10, 0)
+		s.callers.Wait()
+	})
 }

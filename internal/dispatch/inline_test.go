@@ -67,77 +67,53 @@ func (s *server) beginInline(t *testing.T, d *dispatch.Dispatcher, key string) {
 	require.Contains(t, s.inline, key)
 }
 
-// A command is sent on its caller's goroutine if its ctx has a deadline and the client obeys
-// deadlines.
+// A command is sent on its caller's goroutine if its ctx has a deadline, the client obeys deadlines, and its clock is
+// the system's. The first command is not, as it may have to dial.
 func TestInline_IfTheCallerMayBeBlocked(t *testing.T) {
-	clients := map[string]struct {
-		make   func(obeys bool) redis.UniversalClient
-		wrap   func(redis.Scripter) redis.Scripter
-		clock  clock.Clock
-		cannot bool
-	}{
-		"plain": {make: func(obeys bool) redis.UniversalClient {
-			return redis.NewClient(&redis.Options{Addr: noRedis, ContextTimeoutEnabled: obeys})
-		}},
-		"Sentinel": {make: func(obeys bool) redis.UniversalClient {
-			return redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", ContextTimeoutEnabled: obeys})
-		}},
-		"cluster": {make: func(obeys bool) redis.UniversalClient {
-			return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{noRedis}, ContextTimeoutEnabled: obeys})
-		}},
-		"of the user's own type": {cannot: true, wrap: func(
-			r redis.Scripter) redis.Scripter {
-			return struct{ redis.Scripter }{r}
-		},
-			make: func(obeys bool) redis.UniversalClient {
-				return redis.NewClient(&redis.Options{Addr: noRedis, ContextTimeoutEnabled: obeys})
-			}},
-		"with another clock": {cannot: true, clock: clock.NewFake(time.Now()), make: func(obeys bool) redis.UniversalClient {
-			return redis.NewClient(&redis.Options{Addr: noRedis, ContextTimeoutEnabled: obeys})
-		}},
+	plain := func(obeys bool) redis.UniversalClient {
+		return redis.NewClient(&redis.Options{Addr: noRedis, ContextTimeoutEnabled: obeys})
 	}
-	for name, c := range clients {
-		for _, obeys := range []bool{false, true} {
-			t.Run(name, func(t *testing.T) {
-				rdb := c.make(obeys)
-				defer rdb.Close() //nolint:errcheck // nothing was dialled
-				s := newServer()
-				rdb.AddHook(s)
-				scripter, clk := redis.Scripter(rdb), c.clock
-				if c.wrap != nil {
-					scripter = c.wrap(rdb)
-				}
-				if clk == nil {
-					clk = clock.System{}
-				}
-				d := dispatch.New(scripter, clk, s.told)
-				defer d.Close()
-				never := context.Background()
-				cancellable, cancel := context.WithCancel(never)
-				defer cancel()
-				deadline, cancel := context.WithTimeout(never, time.Hour)
-				defer cancel()
-
-				var want []string
-				for _, command := range []struct {
-					key    string
-					ctx    context.Context
-					inline bool
-				}{
-					{"first", deadline, false}, // it may have to dial
-					{"never ends", never, false},
-					{"cancellable", cancellable, false},
-					{"deadline", deadline, obeys && !c.cannot},
-				} {
-					d.Idle()
-					require.NoError(t, send(command.ctx, d, command.key))
-					if command.inline {
-						want = append(want, command.key)
-					}
-				}
-				assert.Equal(t, want, s.inline)
-			})
+	sentinel := func(obeys bool) redis.UniversalClient {
+		return redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", ContextTimeoutEnabled: obeys})
+	}
+	cluster := func(obeys bool) redis.UniversalClient {
+		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{noRedis}, ContextTimeoutEnabled: obeys})
+	}
+	for name, c := range map[string]struct {
+		rdb    redis.UniversalClient
+		own    bool // it is of the user's own type
+		clock  clock.Clock
+		inline []string
+	}{
+		"plain":                  {plain(true), false, clock.System{}, []string{"deadline"}},
+		"Sentinel":               {sentinel(true), false, clock.System{}, []string{"deadline"}},
+		"cluster":                {cluster(true), false, clock.System{}, []string{"deadline"}},
+		"plain, no deadlines":    {plain(false), false, clock.System{}, nil},
+		"Sentinel, no deadlines": {sentinel(false), false, clock.System{}, nil},
+		"cluster, no deadlines":  {cluster(false), false, clock.System{}, nil},
+		"own type":               {plain(true), true, clock.System{}, nil},
+		"another clock":          {plain(true), false, clock.NewFake(time.Now()), nil},
+	} {
+		s := newServer()
+		c.rdb.AddHook(s)
+		scripter := redis.Scripter(c.rdb)
+		if c.own {
+			scripter = struct{ redis.Scripter }{c.rdb}
 		}
+		d := dispatch.New(scripter, c.clock, s.told)
+		cancellable, cancel := context.WithCancel(context.Background())
+		for _, key := range []string{"first", "never ends", "cancellable", "deadline"} {
+			ctx := map[string]context.Context{"never ends": context.Background(), "cancellable": cancellable}[key]
+			if ctx == nil {
+				ctx = deadline(context.Background(), t)
+			}
+			d.Idle()
+			require.NoError(t, send(ctx, d, key))
+		}
+		assert.Equal(t, c.inline, s.inline, name)
+		cancel()
+		d.Close()
+		require.NoError(t, c.rdb.Close())
 	}
 }
 
@@ -248,7 +224,7 @@ func TestInline_HookEndsGoroutine(t *testing.T) {
 func TestInline_NotDuringOutage(t *testing.T) {
 	inlineBubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, _ int) {
 		warm(t, d)
-		s.fault["no reply"] = func(context.Context) error { return errors.New("connection reset") }
+		s.fault["no reply"] = func(context.Context) error { return errReset }
 		s.fault["error"] = func(context.Context) error { return redis.Nil } // any that Redis has replied
 		ctx := deadline(t.Context(), t)
 		require.Error(t, send(ctx, d, "no reply"))
@@ -278,12 +254,22 @@ func (c lateContext) Deadline() (time.Time, bool) { return c.deadline, true }
 // is in flight. A ctx that does not end at its deadline delays its caller by 50 ms at most; a reply or another error is
 // not delayed.
 func TestInline_EndsAtTheDeadline(t *testing.T) {
-	t.Parallel()
-	obey := func(t *testing.T, test func(*testing.T, *server, *dispatch.Dispatcher)) {
-		t.Helper()
+	for name, c := range map[string]struct {
+		key   string
+		ends  time.Duration // of ctx; 0: never
+		pause time.Duration // of Redis
+		takes time.Duration
+		want  error
+	}{
+		"ctx ends a moment later": {"late", time.Second + time.Millisecond, 0, time.Second + time.Millisecond,
+			os.ErrDeadlineExceeded},
+		"ctx does not end":     {"late", 0, 0, time.Second + 50*time.Millisecond, os.ErrDeadlineExceeded},
+		"a reply that is late": {"goes", 0, 2 * time.Second, 2 * time.Second, nil},
+		"another error":        {"no reply", 0, 0, 0, errReset},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newServer()
-			s.fault["no reply"] = func(context.Context) error { return errors.New("connection reset") }
+			s.fault["no reply"] = func(context.Context) error { return errReset }
 			s.fault["late"] = func(ctx context.Context) error { // as go-redis does
 				deadline, _ := ctx.Deadline()
 				time.Sleep(time.Until(deadline))
@@ -294,49 +280,28 @@ func TestInline_EndsAtTheDeadline(t *testing.T) {
 			defer rdb.Close()
 			d := dispatch.New(rdb, clock.System{}, func(string, error) {})
 			warm(t, d)
-			test(t, s, d)
-			start := time.Now()
-			d.Close()
-			assert.Zero(t, time.Since(start), "nothing is in flight")
-		})
-	}
-	t.Run("ctx ends a moment later", func(t *testing.T) {
-		obey(t, func(t *testing.T, s *server, d *dispatch.Dispatcher) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second+time.Millisecond)
-			defer cancel()
-			err := send(lateContext{ctx, time.Now().Add(time.Second)}, d, "late")
-			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-			require.Error(t, ctx.Err())
+			s.pause = c.pause
+			ctx, start := context.Background(), time.Now()
+			if c.ends > 0 {
+				ending, cancel := context.WithTimeout(ctx, c.ends)
+				defer cancel()
+				ctx = ending
+			}
+			err := send(lateContext{ctx, start.Add(time.Second)}, d, c.key)
+			require.ErrorIs(t, err, c.want, name)
+			assert.Equal(t, c.takes, time.Since(start), name)
+			assert.Equal(t, c.ends > 0, ctx.Err() != nil, name)
 			var reply redis.Error
 			require.NotErrorAs(t, err, &reply, "package script looks for that")
-			assert.Equal(t, []string{"late"}, s.inline)
+			assert.Equal(t, []string{c.key}, s.inline)
+			d.Close()
+			assert.Equal(t, c.takes, time.Since(start), "nothing is in flight")
 		})
-	})
-	t.Run("ctx does not end", func(t *testing.T) {
-		obey(t, func(t *testing.T, _ *server, d *dispatch.Dispatcher) {
-			start := time.Now()
-			err := send(lateContext{context.Background(), start.Add(time.Second)}, d, "late")
-			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-			assert.Equal(t, time.Second+50*time.Millisecond, time.Since(start))
-		})
-	})
-	t.Run("a reply that is late", func(t *testing.T) {
-		obey(t, func(t *testing.T, s *server, d *dispatch.Dispatcher) {
-			s.pause = 2 * time.Second
-			start := time.Now()
-			require.NoError(t, send(lateContext{context.Background(), start.Add(time.Second)}, d, "goes"))
-			assert.Equal(t, 2*time.Second, time.Since(start))
-		})
-	})
-	t.Run("another error", func(t *testing.T) {
-		obey(t, func(t *testing.T, s *server, d *dispatch.Dispatcher) {
-			start := time.Now()
-			require.Error(t, send(lateContext{context.Background(), start.Add(time.Second)}, d, "no reply"))
-			assert.Zero(t, time.Since(start))
-			assert.Equal(t, []string{"no reply"}, s.inline)
-		})
-	})
+	}
 }
+
+// errReset is an error of a connection.
+var errReset = errors.New("connection reset")
 
 // go-redis does obey deadlines: while it waits for a reply, for a connection of its pool, or to connect.
 func TestInline_GoRedisObeysDeadlines(t *testing.T) {

@@ -166,6 +166,9 @@ func (m *machine) Leave(_ context.Context, _ script.Rest, leaving ...script.Leav
 	if leaving[0].Tombstone {
 		text += " with a tombstone"
 	}
+	if !leaving[0].Urgent {
+		text += " that is not urgent"
+	}
 	err := m.note("%s", text)
 	return script.Handoff{Released: m.redis != "forgets"}, err
 }

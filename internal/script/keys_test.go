@@ -123,11 +123,11 @@ func FuzzKeys(f *testing.F) {
 	})
 }
 
-// declared notes the keys of a request, and does not send it.
-type declared struct{ keys []string }
+// unsent notes a request, and does not send it.
+type unsent struct{ dispatch.Request }
 
-func (d *declared) Send(_ context.Context, r dispatch.Request) (any, error) {
-	d.keys = r.Keys
+func (u *unsent) Send(_ context.Context, r dispatch.Request) (any, error) {
+	u.Request = r
 	return nil, errors.ErrUnsupported
 }
 
@@ -138,10 +138,10 @@ func TestKeys_ThatExistWhileALockIsContended(t *testing.T) {
 		m := newMachine(t, newServer(t, redistest.Shared(t)), k)
 		m.contend()
 		for _, name := range []string{"release", "renew", "heartbeat", "force release"} {
-			var d declared
+			var d unsent
 			require.Error(t, samplesOf(m.lock())[name].send(k.lock(&d, m.namespace), m.requesters(crowd{}, 2, 0)))
-			require.NotEmpty(t, d.keys)
-			assert.EqualValues(t, len(d.keys), m.rdb.Exists(ctx, d.keys...).Val(), "%s, %s: %q", k.name, name, d.keys)
+			require.NotEmpty(t, d.Keys)
+			assert.EqualValues(t, len(d.Keys), m.rdb.Exists(ctx, d.Keys...).Val(), "%s, %s: %q", k.name, name, d.Keys)
 		}
 		m.lose()
 	}

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -21,6 +23,7 @@ import (
 	"github.com/fairlock/fairlock-go/internal/call"
 	"github.com/fairlock/fairlock-go/internal/errs"
 	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/tools/golden"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -86,12 +89,12 @@ func TestReply_OfAnotherFormIsAnError(t *testing.T) {
 	}
 }
 
-// An error in a script is in this form in Redis 6.2 and KeyDB, and in the other in Redis 7.
-func in62(text string) refusal {
-	return refusal("ERR Error running script (call to f_0123456789abcdef): @user_script:12: @user_script: 12: " + text)
-}
-func in7(text string) refusal {
-	return refusal(text + " script: 0123456789abcdef, on @user_script:12.")
+// forms are the forms in which a server's reply reaches the library.
+var forms = [][2]string{
+	{"of the server", "%s"},
+	{"of a script in 6.2", "ERR Error running script (call to f_0123): @user_script:12: @user_script: 12: %s"},
+	{"of a command in 6.2", "ERR Error running script (call to f_0123): @user_script:12: @user_script: 12: -%s"},
+	{"of a script in 7", "%s script: 0123, on @user_script:12."},
 }
 
 // hooked is an error that a hook of the Redis client has made of the server's.
@@ -101,58 +104,70 @@ func (e hooked) Error() string { return "tenant 7: " + e.error.Error() }
 func (hooked) RedisError()     {}
 func (e hooked) Unwrap() error { return e.error }
 
-// An error means what the server has replied, however hooks have wrapped it.
-func TestOriginOf(t *testing.T) {
-	const readonly = "READONLY You can't write against a read only replica."
-	for want, all := range map[call.Origin][]error{
-		call.NoReply: {
-			io.EOF, io.ErrUnexpectedEOF, context.Canceled, context.DeadlineExceeded, errors.New(
-				"redis: connection pool timeout"),
-			&net.OpError{Op: "dial", Err: errors.New("refused")}, errors.New("unknown"), fmt.Errorf("wrapped: %w", io.EOF),
+// meaning is what an error means, whatever the verb, and whether the script may have written before.
+func meaning(t *testing.T, cause error) (all string) {
+	t.Helper()
+	for verb, err := range sendAll(cause) {
+		require.ErrorIs(t, err, cause, verb)
+		origin := call.OriginOf(fmt.Errorf("wrapped: %w", err))
+		assert.Equal(t, origin == call.Refused, errors.Is(err, errs.Refused))
+		one := []string{"permanent", "no reply", "unavailable", "refused"}[origin]
+		if script.Aborted(err) {
+			one += ", half-way"
+		}
+		require.Contains(t, []string{"", one}, all, verb)
+		all = one
+	}
+	return all
+}
+
+// What each reply means in each form, however hooks have wrapped it: testdata/errors.txt has the replies, and -update
+// writes what they mean.
+func TestErrors_OfRedis(t *testing.T) {
+	replies, err := os.ReadFile("testdata/errors.txt")
+	require.NoError(t, err)
+	var out strings.Builder
+	for line := range strings.Lines(string(replies)) {
+		if strings.HasPrefix(line, "    ") {
+			continue
+		}
+		out.WriteString(line)
+		like := map[string][]string{} // forms, by what they mean
+		for _, form := range forms {
+			text := refusal(fmt.Sprintf(form[1], strings.TrimSuffix(line, "\n")))
+			means := meaning(t, text)
+			assert.Equal(t, means, meaning(t, hooked{text}))
+			assert.Equal(t, means, meaning(t, fmt.Errorf("wrapped: %w", text)))
+			assert.Equal(t, "no reply", meaning(t, errors.New(string(text))), "it is no error of Redis")
+			like[means] = append(like[means], form[0])
+			h, err := script.Mutex(&fake{answer: text}, "ns", "name").Release(ctx, mutex.held(0), 1, script.Rest{})
+			assert.Equal(t, script.Aborted(err), h.Ambiguous, "the lock may be released: %s", text)
+		}
+		for _, means := range slices.Sorted(maps.Keys(like)) {
+			fmt.Fprintf(&out, "    %s: %s\n", means, strings.Join(like[means], ", "))
+		}
+	}
+	golden.Equal(t, "errors.txt", out.String())
+}
+
+// What an error means that no server has sent.
+func TestErrors_OfTheClient(t *testing.T) {
+	for want, all := range map[string][]error{
+		"no reply": {
+			io.EOF, io.ErrUnexpectedEOF, context.Canceled, context.DeadlineExceeded, errors.New("unknown"),
+			errors.New("redis: connection pool timeout"), &net.OpError{Op: "dial", Err: errors.New("refused")},
 			fmt.Errorf("redis: all sentinels specified in configuration are unreachable: %w", refusal("IDONTKNOW x")),
-			fmt.Errorf("wrapped: %w", redis.Nil),
+			fmt.Errorf("wrapped: %w", io.EOF), fmt.Errorf("wrapped: %w", redis.Nil),
 		},
-		call.Unavailable: {
-			refusal("LOADING Redis is loading the dataset in memory"), refusal(readonly), refusal(
-				"CLUSTERDOWN The cluster is down"),
-			refusal("TRYAGAIN Multiple keys request during rehashing of slot"), refusal("MASTERDOWN Link with MASTER is down"),
-			refusal("NOREPLICAS Not enough good replicas to write."), refusal("BUSY Redis is busy running a script."),
-			refusal("MOVED 3999 127.0.0.1:6381"), refusal("ASK 3999 127.0.0.1:6381"),
-			refusal("ERR max number of clients reached"), refusal("max number of clients reached"),
-			fmt.Errorf("wrapped: %w", refusal(readonly)), in7(readonly), in7("NOREPLICAS Not enough good replicas to write."),
-			in62("-" + readonly), in62(readonly), in62("-MASTERDOWN Link with MASTER is down"),
-			in62("-NOREPLICAS Not enough good replicas to write."), in62("-MISCONF x"),
-			refusal("MISCONF Redis is configured to save RDB snapshots"),
-			refusal("ERR Error running script (call to f_0): @user_script:12: " + readonly), hooked{refusal(readonly)},
-		},
-		call.Refused: {
-			refusal("ERR unknown command 'EVALSHA'"), refusal("NOPERM no rights"), refusal("NOAUTH Authentication required."),
-			refusal("WRONGPASS x"), in62("-OOM command not allowed"), in7("OOM command not allowed"), refusal("OOM x"),
-			in62("The user executing the script can't run this command or subcommand"), in7("ACL failure in script: x"),
-			refusal("ERR Error compiling script (new function): <string>:12: OOM x"), // of Miniredis
-			refusal("upstream failure"), refusal("no upstream host"), refusal("ERR Connection refused"), refusal(
-				"QUOTA exceeded"),
-			refusal("BUSYGROUP x"), refusal("BUSYKEY x"), refusal("ERR x READONLY "), refusal("CROSSSLOT x"),
-			hooked{refusal("NOPERM no rights")},
-		},
-		call.Permanent: {
-			redis.ErrClosed, fmt.Errorf("wrapped: %w", redis.ErrClosed), redis.Nil,
-			refusal("WRONGTYPE x"), in62("WRONGTYPE x"), in7("WRONGTYPE x"), hooked{in7("WRONGTYPE x")},
-			in62("user_script:12: the number is damaged"), in7("ERR user_script:12: the number is damaged"),
-			in7("ERR user_script:3: attempt to index a nil value"), refusal("ERR Error compiling script (new function): x"),
-			in7("ERR This Redis command is not allowed from script"), in7("ERR Unknown Redis command called from script"),
-		},
+		"permanent": {redis.ErrClosed, fmt.Errorf("wrapped: %w", redis.ErrClosed), redis.Nil},
 	} {
 		for _, cause := range all {
-			for verb, err := range sendAll(cause) {
-				require.ErrorIs(t, err, cause, verb)
-				assert.Equal(t, want, call.OriginOf(fmt.Errorf("wrapped: %w", err)), "%s: %v", verb, cause)
-				assert.Equal(t, want == call.Refused, errors.Is(err, errs.Refused))
-			}
+			assert.Equal(t, want, meaning(t, cause), "%v", cause)
 		}
 	}
 	assert.Equal(t, call.Permanent, call.OriginOf(nil))
 	assert.Equal(t, call.Permanent, call.OriginOf(io.EOF), "it is not of a request")
+	assert.False(t, script.Aborted(nil))
 	for _, reply := range []any{"OK", nil, []any{"granted"}} {
 		for verb, err := range sendAll(reply) {
 			require.ErrorIs(t, err, script.ErrReply, verb)
@@ -184,51 +199,17 @@ func TestReply_AmbiguousWithoutAReply(t *testing.T) {
 	}
 }
 
-// fail sends requests that all fail with that error, and returns what comes of them.
-func fail(t *testing.T, err error) (script.Reply, script.Handoff, error) {
-	t.Helper()
-	lock := script.Semaphore(&fake{answer: err, unknown: true}, "ns", "name")
-	reply, acquireErr := lock.Acquire(ctx, script.Request{Token: mutex.held(0)})
-	handoff, releaseErr := lock.Release(ctx, mutex.held(0), 1, script.Rest{})
-	require.ErrorIs(t, acquireErr, err)
-	require.ErrorIs(t, releaseErr, err)
-	return reply, handoff, acquireErr
-}
-
-// An error that a script has raised leaves what the script had written before. A refusal of its first write, or of the
-// request, leaves nothing. Nor does a foreign key, or a bad number, which a script finds before it writes.
-func TestAborted(t *testing.T) {
-	for text, want := range map[string]bool{
-		"ERR The user executing the script can't run this command or subcommand script: 0123, on @user_script:3.": true,
-		"ERR Error running script (call to f_0): @user_script:3: @user_script: 3: Unknown Redis command":          true,
-		"ERR user_script:3: the fence is not a number script: 0123, on @user_script:3.":                           true,
-		// miniredis
-		"ERR Error compiling script (new function): <string>:3: attempt to index a nil value":    true,
-		"ERR Error compiling script (new function): <string>:3: WRONGTYPE x":                     false,
-		"ERR user_script:3: the number is damaged script: 0123, on @user_script:3.":              false,
-		"READONLY You can't write against a read only replica. script: 0123, on @user_script:3.": false,
-		"NOPERM User u has no permissions to run the 'evalsha' command":                          false,
-		"OOM command not allowed when used memory > 'maxmemory'.":                                false,
-	} {
-		_, handoff, err := fail(t, refusal(text))
-		assert.Equal(t, want, script.Aborted(err), text)
-		assert.Equal(t, want, handoff.Ambiguous, "the lock may be released: %s", text)
-		_, _, err = fail(t, errors.New(text))
-		assert.False(t, script.Aborted(err), "no error of Redis: %s", text)
-	}
-	assert.False(t, script.Aborted(nil))
-}
-
 // Words of a host's name, say, do not make an error one of Redis.
 func TestErrors_OnlyRedisExplained(t *testing.T) {
 	const text = "lookup NOPERM-OOM-WRONGTYPE.example: no such host"
-	_, _, err := fail(t, &net.OpError{Op: "dial", Err: errors.New(text)})
-	require.EqualError(t, err, "dial: "+text)
-	_, _, err = fail(t, refusal("OOM x"))
-	require.EqualError(t, err, `keys "ns:{name}:sem:*": redis refuses: OOM x`)
 	const denied = "ERR ACL failure in script: User u has no permissions to run the 'zadd' command" // Redis 7.4, Valkey
-	_, _, err = fail(t, refusal(denied+" script: 0123, on @user_script:1."))
-	require.ErrorContains(t, err, `keys "ns:{name}:sem:*": redis refuses: `+denied)
+	for cause, want := range map[error]string{
+		&net.OpError{Op: "dial", Err: errors.New(text)}: "dial: " + text,
+		refusal("OOM x"): `keys "ns:{name}:sem:*": redis refuses: OOM x`,
+		refusal(denied):  `keys "ns:{name}:sem:*": redis refuses: ` + denied,
+	} {
+		assert.EqualError(t, sendAll(cause)["acquire"], want)
+	}
 }
 
 // fromJSON is a reply as text, so that a small change of it is a small change of the reply. {"ERR": …} is an error.

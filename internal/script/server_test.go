@@ -177,22 +177,6 @@ func TestTexts_EveryScriptCompiles(t *testing.T) {
 	}
 }
 
-// A script that Redis does not have was not run: the request is sent again with its text, and is not ambiguous.
-func TestScripts_SentAgainAfterNOSCRIPT(t *testing.T) {
-	for _, k := range []kind{mutex, semaphore(1), keyed(1)} {
-		m := newMachine(t, newServer(t, redistest.Start(t)), k)
-		for _, v := range verbsOf(m.lock()) {
-			m.lose()
-			m.do(t, "SCRIPT", "FLUSH")
-			require.NoError(t, send(k.lock(dispatch.NewDirect(m.rdb), m.namespace), v), v.name)
-		}
-		m.do(t, "SCRIPT", "FLUSH")
-		h, err := m.lock().Release(ctx, m.requesters(crowd{}, 0, 0).stranger, 1, script.Rest{})
-		require.NoError(t, err)
-		assert.False(t, h.Ambiguous)
-	}
-}
-
 // A key of another type is untouched, and nothing else changes; but what was released stays released.
 //
 //fairlock:fault A key of ours is somebody else's: an error that names the lock's keys; it is untouched

@@ -126,3 +126,27 @@ func TestVerbs_MethodsSendTheArguments(t *testing.T) {
 		assert.Equal(t, []string{"0", "1", "1", "2"}[i], f.calls[i].args[2])
 	}
 }
+
+// Urgent requests do not wait behind the others of their client. All are sent again on another connection after a second
+// without a reply, but for those that their sender repeats.
+//
+//fairlock:promise Thousands of Locks that begin or end at once
+func TestVerbs_UrgentAndRepeatable(t *testing.T) {
+	var r unsent
+	var urgent, once []string
+	lock := script.Semaphore(&r, "ns", "name")
+	for _, v := range verbs {
+		require.Error(t, send(lock, v))
+		if r.Urgent {
+			urgent = append(urgent, v.name)
+		}
+		if !r.Repeatable {
+			once = append(once, v.name)
+		}
+	}
+	assert.Equal(t, []string{"release", "renew", "heartbeat"}, urgent)
+	assert.Equal(t, []string{"renew", "heartbeat", "resize"}, once)
+	_, err := lock.Leave(ctx, script.Rest{}, script.Leaving{}, script.Leaving{Urgent: true})
+	require.Error(t, err)
+	assert.True(t, r.Urgent)
+}

@@ -42,8 +42,9 @@ type requesters struct {
 	waiters                      []token.Token // that one heartbeat lists
 }
 
-func ofHolder(r requesters) token.Token { return r.holder }
-func ofSecond(r requesters) token.Token { return r.second }
+func ofHolder(r requesters) token.Token   { return r.holder }
+func ofSecond(r requesters) token.Token   { return r.second }
+func ofStranger(r requesters) token.Token { return r.stranger }
 
 // anyText stands where every text is as good as another, someToken where a token has to be.
 const (
@@ -77,25 +78,12 @@ var verbs = []verb{
 			{"busy", anyText, one, "lock", anyText}, {"busy", anyText, one, "lock"}, {"full", one, "key"}, {"resized", one},
 		},
 		samples: map[string]sample{
-			"join": acquires(func(r requesters) script.Request {
-				return script.Request{Token: r.stranger,
-					WaiterTTL: waiterTTL}
-			}),
-			"return": acquires(func(r requesters) script.Request {
-				return script.Request{Token: r.stranger, WaiterTTL: waiterTTL, Ticket: 1e15 + 1}
-			}),
-			"again": acquires(func(r requesters) script.Request {
-				return script.Request{Token: r.second,
-					WaiterTTL: waiterTTL}
-			}),
-			"try": acquires(func(r requesters) script.Request { return script.Request{Token: r.stranger, Try: true} }),
-			"bounded": acquires(func(r requesters) script.Request {
-				return script.Request{Token: r.stranger, WaiterTTL: waiterTTL, MaxWaiters: 1}
-			}),
-			"extend": acquires(func(r requesters) script.Request {
-				return script.Request{Token: r.holder,
-					WaiterTTL: waiterTTL}
-			}, contended),
+			"join":    acquires(ofStranger, script.Request{WaiterTTL: waiterTTL}),
+			"return":  acquires(ofStranger, script.Request{WaiterTTL: waiterTTL, Ticket: 1e15 + 1}),
+			"again":   acquires(ofSecond, script.Request{WaiterTTL: waiterTTL}),
+			"try":     acquires(ofStranger, script.Request{Try: true}),
+			"bounded": acquires(ofStranger, script.Request{WaiterTTL: waiterTTL, MaxWaiters: 1}),
+			"extend":  acquires(ofHolder, script.Request{WaiterTTL: waiterTTL}, contended),
 		},
 	},
 	{
@@ -213,8 +201,12 @@ func samplesOf(l script.Lock) map[string]sample {
 }
 
 // acquires requests one permit.
-func acquires(request func(requesters) script.Request, unnumbered ...string) sample {
-	send := func(l script.Lock, r requesters) error { return last(l.Acquire(ctx, request(r))) }
+func acquires(who func(requesters) token.Token, request script.Request, unnumbered ...string) sample {
+	send := func(l script.Lock, r requesters) error {
+		request := request
+		request.Token = who(r)
+		return last(l.Acquire(ctx, request))
+	}
 	return sample{send: send, unnumbered: unnumbered}
 }
 

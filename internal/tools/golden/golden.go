@@ -22,3 +22,6 @@ func Equal(t *testing.T, file, text string) {
 	require.NoError(t, err)
 	require.Equal(t, string(want), text)
 }
+
+// Updating reports whether -update is set.
+func Updating() bool { return *update }
