@@ -3,14 +3,15 @@ package fairlock
 import (
 	"context"
 	"slices"
+	"sync"
 )
 
 // maxNames is how many mutexes one DoAll may lock.
 const maxNames = 100
 
 // DoAll runs f while it holds the mutexes of all these names, 1 to 100. A name that is given twice counts once. DoAll
-// locks them in the order of their bytes, so that two calls cannot deadlock, and releases them in reverse. That order
-// will not change. A DoAll inside a Do or DoAll of other names can deadlock until ctx ends: name all in one call.
+// locks them in the order of their bytes, so that two calls cannot deadlock, and releases all at once. That order will
+// not change. A DoAll inside a Do or DoAll of other names can deadlock until ctx ends: name all in one call.
 //
 // The ctx of f ends when ctx does, or the lease of one of the mutexes. Mutex.LeaseFromContext returns the lease of
 // each, for its fence. The package's LeaseFromContext returns that of the last name.
@@ -24,7 +25,7 @@ const maxNames = 100
 // ctx carries a lease of one of the mutexes; nothing was sent.
 func (c *Client) DoAll(
 	ctx context.Context, names []string, f func(ctx context.Context) error, options ...Option,
-) error {
+) (err error) {
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	own := make([]HoldOption, len(options))
 	for i, o := range options {
@@ -45,19 +46,38 @@ func (c *Client) DoAll(
 		}
 	}
 	began := c.cfg.Clock.Now()
-	var lock func(ctx context.Context, names []string) error
-	lock = func(ctx context.Context, names []string) error {
-		if len(names) == 0 {
-			return f(ctx)
+	var leases []*Lease
+	inner, cancel := context.WithCancel(ctx)
+	defer func() { // also when f panics; a release that hangs does not hold up the others, whose leases would expire
+		cancel()
+		unlocked := make([]error, len(leases))
+		var releases sync.WaitGroup
+		for i, l := range leases {
+			releases.Go(func() { unlocked[i] = l.held.Unlock(ctx) })
 		}
-		m := c.Mutex(names[0], own...)
-		if wait := m.lock.settings.maxWait; wait > 0 { // 0 would mean none
-			left := max(wait-c.cfg.Clock.Now().Sub(began), 1)
-			m = c.Mutex(names[0], append(slices.Clip(own), WithMaxWait(left))...)
+		releases.Wait()
+		for i, l := range slices.Backward(leases) {
+			err = l.lock.outcome("do", err, unlocked[i])
 		}
-		return m.Do(ctx, func(ctx context.Context) error { return lock(ctx, names[1:]) })
+	}()
+	for _, name := range names {
+		l := c.Mutex(name, own...).lock
+		if l.settings.maxWait > 0 { // 0 would mean none
+			l.settings.maxWait = max(l.settings.maxWait-c.cfg.Clock.Now().Sub(began), 1)
+		}
+		lease, err := l.acquire(inner, "do", 1, nil)
+		if err != nil {
+			return err
+		}
+		leases = append(leases, lease)
+		inner, _ = lease.Context(inner) // it ends with the first one
 	}
-	return lock(ctx, names)
+	for _, l := range leases {
+		if err := l.Err(); err != nil {
+			return err
+		}
+	}
+	return f(inner)
 }
 
 // DoValue runs f by do, which is the Do of a lock or a function with its signature. It returns f's value, even if the

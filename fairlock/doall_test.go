@@ -278,3 +278,58 @@ func TestMutex_Name(t *testing.T) {
 		assert.Empty(t, fairlock.Mutex{}.Name())
 	})
 }
+
+// The first lease expires while the second mutex is waited for, since renewals are refused. Then the wait ends.
+func TestDoAll_FirstExpires(t *testing.T) {
+	bubbleAlone(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{})
+		s.Mutex("b").HoldAs("holder")
+		time.AfterFunc(time.Second, func() { s.Miniredis.SetError("NOPERM User u has no permissions") })
+		start := time.Now()
+		err := client.DoAll(t.Context(), []string{"a", "b"}, never)
+		require.ErrorIs(t, err, fairlock.ErrExpired)
+		assert.Less(t, time.Since(start), ttl)
+	})
+}
+
+// afterTheFirst has DoAll wait for 2 s between the grants of a and b, so that the lease of a ends first.
+func afterTheFirst() *fairlock.Trace {
+	return &fairlock.Trace{Granted: func(i fairlock.GrantedInfo) {
+		if i.Name == "a" {
+			time.Sleep(2 * time.Second)
+		}
+	}}
+}
+
+// Redis hangs when f returns. No lease expires while another one is released.
+func TestDoAll_ReleasesHang(t *testing.T) {
+	bubbleAlone(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{Trace: afterTheFirst()})
+		err := client.DoAll(t.Context(), []string{"a", "b"}, func(context.Context) error {
+			client.Link.Hang()
+			return nil
+		})
+		require.ErrorIs(t, err, fairlock.ErrUnreachable)
+		require.NotErrorIs(t, err, fairlock.ErrLost)
+		client.Link.Mend()
+	})
+}
+
+// This process stands still until the first lease is over. The ctx of f has ended at its first look.
+func TestDoAll_Paused(t *testing.T) {
+	bubbleAlone(t, func(t *testing.T, s *fairlocktest.Server) {
+		clk := s.LocalClock()
+		client := s.Client(fairlock.Config{Clock: clk, Trace: afterTheFirst()})
+		err := client.DoAll(t.Context(), []string{"a", "b"}, func(ctx context.Context) error {
+			a, _ := client.Mutex("a").LeaseFromContext(ctx)
+			client.Link.Hang()
+			clk.Pause()
+			time.Sleep(time.Until(a.Deadline()))
+			require.ErrorIs(t, ctx.Err(), context.Canceled)
+			client.Link.Mend()
+			clk.Resume()
+			return context.Cause(ctx)
+		})
+		require.ErrorIs(t, err, fairlock.ErrExpired)
+	})
+}

@@ -164,8 +164,11 @@ func (c *leaseContext) Err() error {
 	return c.Context.Err()
 }
 
-// look ends the ctx if the lease has ended.
+// look ends the ctx if the lease has ended, or a lease of a ctx from which it is derived.
 func (c *leaseContext) look() {
+	if outer := enclosing(c.Context); outer != nil {
+		outer.look()
+	}
 	if cause := c.lease.Err(); cause != nil {
 		c.end(cause)
 	}

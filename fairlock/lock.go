@@ -114,21 +114,26 @@ func (l *lock) run(ctx context.Context, op string, lease *Lease, f func(context.
 	inner, cancel := lease.Context(ctx)
 	defer func() { // also when f panics
 		cancel()
-		lost := lease.held.Unlock(ctx)
-		switch {
-		case lost == nil, errors.Is(lost, ErrDetached): // by f
-		case errors.Is(err, lost):
-			err = l.wrap(op, err)
-		case errors.Is(lost, ErrLost):
-			err = errors.Join(err, l.wrap(op, lost))
-		default: // f has returned, and the lock may stay held
-			err = errors.Join(err, l.wrap("unlock", lost))
-		}
+		err = l.outcome(op, err, lease.held.Unlock(ctx))
 	}()
 	if err := lease.Err(); err != nil {
 		return err
 	}
 	return f(inner)
+}
+
+// outcome returns the error of a Do whose function has returned err. unlocked is the error of Unlock.
+func (l *lock) outcome(op string, err, unlocked error) error {
+	switch {
+	case unlocked == nil, errors.Is(unlocked, ErrDetached): // by f
+		return err
+	case errors.Is(err, unlocked):
+		return l.wrap(op, err)
+	case errors.Is(unlocked, ErrLost):
+		return errors.Join(err, l.wrap(op, unlocked))
+	default: // f has returned, and the lock may stay held
+		return errors.Join(err, l.wrap("unlock", unlocked))
+	}
 }
 
 // perform runs f as a task, unless refused is an error. The ctx of f ends with the caller's, and with the client.
@@ -195,6 +200,7 @@ type acquisition struct {
 	began  time.Time
 
 	waiter *wait.Waiter  // nil: a lease is resumed
+	try    bool          // it does not wait
 	ticket script.Ticket // 0: it was never queued
 	begun  bool          // the lease
 }
@@ -216,17 +222,12 @@ func (l *lock) acquire(caller context.Context, op string, weight int, input erro
 	ctx := a.ctx
 	if l.settings.maxWait > 0 {
 		var cancel func()
-		ctx, cancel = l.client.calls.WithTimeoutCause(ctx, l.settings.maxWait, ErrWaitTimeout)
+		ctx, cancel = l.client.calls.WithCancelAfter(ctx, l.settings.maxWait, ErrWaitTimeout)
 		defer cancel()
 	}
 	a.join(false)
-	for {
-		lease, err := a.next(ctx)
-		if errors.Is(err, ErrExpired) { // the notification was late, or this process was paused
-			continue
-		}
-		return lease, a.left(err)
-	}
+	lease, err := a.next(ctx)
+	return lease, a.left(err)
 }
 
 // tryAcquire begins the lease if the lock is free and has no waiters.
@@ -311,6 +312,7 @@ const maxSilence = 10 * time.Second
 
 // join registers the waiter of the acquisition. If try is set, it does not queue.
 func (a *acquisition) join(try bool) {
+	a.try = try
 	s := a.lock.settings
 	r := wait.Request{
 		Token: a.event.Token, TTL: s.ttl, MaxWaiters: s.maxWaiters, MaxLine: s.maxLine, Try: try,
@@ -322,7 +324,7 @@ func (a *acquisition) join(try bool) {
 	a.waiter = a.lock.client.waiters.Join(a.task, a.lock.wait, r)
 }
 
-// next waits until the lock is granted, and begins the lease. After an ErrExpired it can be called again.
+// next waits until the lock is granted, and begins the lease.
 func (a *acquisition) next(ctx context.Context) (*Lease, error) {
 	trace := a.lock.client.cfg.Trace
 	for {
@@ -333,7 +335,11 @@ func (a *acquisition) next(ctx context.Context) (*Lease, error) {
 		case wait.NotificationLost:
 			emit(trace.NotificationLost, a.event)
 		case wait.Granted:
-			return a.lease(step.Grant)
+			lease, err := a.lease(step.Grant)
+			if errors.Is(err, ErrExpired) && !a.try { // the notification was late, or this process was paused
+				continue
+			}
+			return lease, err
 		case wait.Left:
 			return nil, a.lock.whyLeft(step, a.event.Token)
 		}

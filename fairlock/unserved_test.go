@@ -101,7 +101,7 @@ func TestUnserved_NamesTheFailure(t *testing.T) {
 				return context.DeadlineExceeded
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			_, err := client.Mutex("x").TryLock(ctx)
+			_, err := client.Mutex("x").Lock(ctx)
 			cancel()
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			if !inline || len(replies) > 0 {

@@ -21,17 +21,29 @@ func (c *Calls) WithTimeout(parent context.Context, d time.Duration) (ctx contex
 // that a request can be sent without another goroutine (see package dispatch).
 func (c *Calls) WithTimeoutCause(parent context.Context, d time.Duration, late error) (ctx context.Context,
 	cancel func()) {
-	cause := errs.StoppedBy(late)
 	if _, ok := c.clock.(clock.System); ok {
-		return context.WithTimeoutCause(parent, d, cause) //nolint:forbidigo // it is the client's clock
+		return context.WithTimeoutCause(parent, d, errs.StoppedBy(late)) //nolint:forbidigo // it is the client's clock
 	}
+	return c.WithCancelAfter(parent, d, late)
+}
+
+// WithCancelAfter is as WithTimeoutCause, but ctx has no deadline, not even that of parent. So a request is not sent
+// inline, and returns at once when it is cancelled (see package dispatch).
+func (c *Calls) WithCancelAfter(parent context.Context, d time.Duration, late error) (ctx context.Context,
+	cancel func()) {
+	cause := errs.StoppedBy(late)
 	ctx, end := context.WithCancelCause(parent)
 	timer := c.clock.AfterFunc(d, func() { end(cause) })
-	return ctx, func() {
+	return undated{ctx}, func() {
 		timer.Stop()
 		end(nil)
 	}
 }
+
+// undated is a ctx that does not tell its deadline.
+type undated struct{ context.Context }
+
+func (undated) Deadline() (at time.Time, ok bool) { return at, false }
 
 // RequestLimit is how long a call that never waits for the lock tries to reach Redis. The library has its own limit,
 // because go-redis reports the same outage after 0.1 to 36.5 s, by version and kind of client.

@@ -110,7 +110,7 @@ func (w *Waiter) Next(ctx context.Context) Step {
 func (w *Waiter) proceed(ctx context.Context) {
 	if left, limited := w.outageLeft(); limited {
 		var cancel func()
-		ctx, cancel = w.all.env.Calls.WithTimeoutCause(ctx, left, errs.Unreachable)
+		ctx, cancel = w.all.env.Calls.WithCancelAfter(ctx, left, errs.Unreachable)
 		defer cancel()
 	}
 	if w.waits {
@@ -129,8 +129,18 @@ func (w *Waiter) outageLeft() (left time.Duration, limited bool) {
 	if most == 0 {
 		return 0, false
 	}
-	since, _ := w.queue.unserved(w.request.Began)
+	since, _ := w.unserved()
 	return most - w.all.env.Clock.Now().Sub(since), true
+}
+
+// unserved returns since when Redis has not served the waiter, and the latest failure since then. Replies to others of
+// the lock count, unless it must not queue: then only acquire helps, which Redis may refuse while it takes heartbeats.
+func (w *Waiter) unserved() (since time.Time, failure error) {
+	since, failure = w.queue.unserved(w.request.Began)
+	if w.request.Try {
+		since = w.request.Began
+	}
+	return since, failure
 }
 
 // acquire sends acquire, and handles the reply.
@@ -150,6 +160,7 @@ func (w *Waiter) acquire(ctx context.Context) {
 		return
 	}
 	w.queue.replied()
+	w.request.Began = w.all.env.Clock.Now()
 	w.pause, w.step.Reply = call.Backoff{}, reply
 	switch reply.Outcome {
 	case script.Granted:
@@ -293,7 +304,7 @@ func (w *Waiter) left(err error) { w.step.Kind, w.step.Err = Left, err }
 // waiter meanwhile. If ctx has ended an acquire, own is its error, otherwise nil.
 func (w *Waiter) ended(ctx context.Context, own error) {
 	err := errs.Ended(ctx)
-	since, failure := w.queue.unserved(w.request.Began)
+	since, failure := w.unserved()
 	if own != nil {
 		failure = call.Latest(ctx, failure, own)
 	}
