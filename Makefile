@@ -26,20 +26,20 @@ help: ## list the targets
 # With -race, each program sleeps a second before it exits, unless it is told otherwise. Some tests start hundreds of programs.
 race oldest: export GORACE ?= atexit_sleep_ms=10
 
-# Every target compiles in one mode: with -race or without. What only the build tag nightly includes (etcd for bench, PromQL for
-# lab/metrics, Chromium's protocol for lab/page) takes longer to compile than all the rest.
+# Every target compiles in one mode: with -race or without. The libraries that bench measures, and what only the build tag nightly
+# includes (etcd, PromQL for lab/metrics, Chromium's protocol for lab/page), take longer to compile than all the rest.
 go_test = go test -vet=off -count=1 -timeout $(timeout)
 all := $$(go list -m -f '{{.Dir}}/...')
 
 # The fault runs of chaos skip themselves; the test of what observes them does not.
 test: tools ## install what is missing; every test but those of test-all, without -race
-	$(go_test) $(all)
+	$(go_test) $$(go list -m -f '{{.Dir}}/...' | grep -v '/bench/\.\.\.$$')
 
 # Left out is what has no goroutines of its own: the scripts, the oracles, the examples.
 race: tools ## the library, contrib, the simulation and the command with -race
 	$(go_test) -race $$(go list ./... ./lab/sim $(patsubst %,./%/...,$(wildcard contrib/* cmd/*)) | grep -vE '/(internal/script|token)$$')
 
-test-all: old-redis ## what takes too long for each change: the page in a browser, etcd for bench, PromQL for lab/metrics, more seeds twice
+test-all: old-redis ## what takes too long for each change: bench, the page in a browser, PromQL for lab/metrics, more seeds twice
 	@.ci/tools $(browser)
 	$(go_test) -tags nightly ./bench ./lab/metrics ./lab/page
 	$(go_test) -run Repeats ./lab/sim -sim-repeats 5

@@ -27,7 +27,7 @@ type State struct {
 	Others  []int  // other numbers that holders and waiters have brought, in ascending order; empty after Resize
 	Fence   uint64 // the highest fence so far; 0 if it has been forgotten
 	Waiting int    // number of waiters that have not expired
-	Expired int    // number of waiters that have; the next requests for the lock drop them
+	Expired int    // number of waiters that have expired; the next requests for the lock drop them
 	// the first 1,000 of both, in order; of a keyed semaphore in the order in which they came, whatever their keys
 	Waiters []Waiter
 
@@ -91,7 +91,7 @@ type Waiter struct {
 }
 
 // readState reads a lock, and lists at most the given numbers of holders and waiters. If these do not suffice to count
-// the candidates and to find the oldest wait, it reads the lock once more, with the most waiters that Redis lists.
+// the candidates and to find the oldest wait, it reads the lock again, with the most waiters that Redis lists.
 func readState(ctx context.Context, l script.Lock, id fairlock.ID, holders, waiters int) (State, error) {
 	snap, err := l.Inspect(ctx, holders, waiters)
 	if err != nil {
@@ -156,8 +156,8 @@ func stateOf(id fairlock.ID, snap script.Snapshot) State {
 	return s
 }
 
-// waits returns how many candidates are listed, and how long the first live waiter that is not a candidate has waited.
-// oldest is negative if that waiter is not listed.
+// waits returns the number of listed candidates, and how long the first live waiter has waited, candidates excepted. If
+// that waiter is not listed, oldest is negative.
 func waits(s State) (candidates int, oldest time.Duration) {
 	alive := 0
 	oldest = -1

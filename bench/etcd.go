@@ -40,8 +40,8 @@ func serveEtcd(e etcdServer) (ready <-chan struct{}, stop func(), err error) {
 	return server.Server.ReadyNotify(), server.Close, nil
 }
 
-// etcdSession has leases that nobody uses, for the next ones that lock: two mutexes of one lease have the same owner,
-// so that each goroutine that locks needs a lease of its own.
+// etcdSession has unused leases, for the next callers of Lock. Two mutexes of one lease have the same owner, so each
+// goroutine that locks needs a lease of its own.
 type etcdSession struct {
 	client *clientv3.Client
 	ttl    time.Duration

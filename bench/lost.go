@@ -51,7 +51,7 @@ const (
 // pause is one entry of the schedule: some updates by either process, then one that is stopped.
 type pause struct {
 	before []int // who makes each of them
-	holder int   // who is stopped
+	holder int   // the one that is stopped
 	update update
 }
 

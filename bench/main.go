@@ -64,7 +64,7 @@ func run(ctx context.Context, args []string) error {
 		"write results, page and pictures into this `repository`, instead of the page to standard output")
 	lost := f.Bool("lost-updates", false,
 		"instead, count the updates that are lost when holders are stopped; it takes minutes and needs PostgreSQL")
-	seed := f.Uint64("seed", 1, "with -lost-updates: of which the schedule is drawn")
+	seed := f.Uint64("seed", 1, "with -lost-updates: decides the schedule")
 	pauses := f.Int("pauses", 100, "with -lost-updates: how many holders are stopped, for each row")
 	render := f.Bool("render", false, "with -write: do not measure, and take the results that are there")
 	if err := f.Parse(args); err != nil {
@@ -258,7 +258,7 @@ func (l *lab) close() {
 	}
 }
 
-// cell measures a peer once. The bare pair is the floor of handoffs, too; it has nothing to do with waiters and
+// cell measures a peer once. The bare pair is also the floor of handoffs; it has nothing to do with waiters and
 // crashes.
 func (l *lab) cell(ctx context.Context, s setting, p peer, round int) error {
 	if p.free && (s.Workload == idle || s.Workload == crash) {

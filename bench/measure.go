@@ -19,7 +19,7 @@ const (
 	clients = 8 // of each peer, at most
 	waiters = 100
 	ttl     = 10 * time.Second
-	// In the workload crash: leases are short, and so many locks are left behind.
+	// In the workload crash, leases are short, and crashLocks locks are left behind.
 	crashTTL   = 2 * time.Second
 	crashLocks = 8
 )
@@ -94,7 +94,7 @@ func (c *cell) warmUp(ctx context.Context, goroutines int) {
 	all.Wait()
 }
 
-// pairs measures so many goroutines that lock and unlock free locks.
+// pairs measures goroutines that lock and unlock free locks.
 func (c *cell) pairs(ctx context.Context, goroutines int) (figures, error) {
 	if err := c.open(min(goroutines, clients)); err != nil {
 		return figures{}, err
@@ -121,7 +121,7 @@ func (c *cell) pairs(ctx context.Context, goroutines int) (figures, error) {
 	return f, err
 }
 
-// handoffs measures so many goroutines that want one lock.
+// handoffs measures goroutines that contend for one lock.
 func (c *cell) handoffs(ctx context.Context, goroutines int, rtt time.Duration) (figures, error) {
 	if err := c.open(min(goroutines, clients)); err != nil {
 		return figures{}, err
@@ -299,7 +299,7 @@ func (c *cell) crash(ctx context.Context) (figures, error) {
 				errs[i] = unlock(ctx)
 			case ctx.Err() == nil:
 				errs[i] = err
-			} // else nobody has told the waiter that the lock is free: it has waited for so long at least
+			} // else the waiter was not notified that the lock is free: it has waited at least that long
 		})
 	}
 	_ = holder.Process.Kill() // before a renewal is due

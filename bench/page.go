@@ -133,7 +133,7 @@ func milliseconds(d time.Duration) string {
 	return strconv.FormatFloat(float64(d)/float64(time.Millisecond), 'g', -1, 64)
 }
 
-// Stalls says of which peers a Lock of a free name did not return in time.
+// Stalls names the peers whose Lock of a free name did not return in time.
 func (d document) Stalls() (all []string) {
 	for _, p := range d.Peers {
 		if n := d.stalled(p.Name); n > 0 {

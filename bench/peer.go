@@ -14,7 +14,7 @@ type peer struct {
 	module   string
 	settings string
 	onEtcd   bool
-	// sends has the Redis commands that its clients send, and that no script of its runs: those are in INFO, too.
+	// sends has the Redis commands that its clients send but its scripts do not run, because INFO counts both.
 	sends []string
 	// free says that it does not wait for a lock that another one holds.
 	free bool

@@ -60,7 +60,7 @@ func (p *proxy) pass(from, to net.Conn) {
 		for piece := range under {
 			time.Sleep(time.Until(piece.due))
 			if _, err := to.Write(piece.data); err != nil {
-				_ = from.Close() // the reader ends, too
+				_ = from.Close() // also ends the reader
 			}
 		}
 	})

@@ -86,7 +86,7 @@ func (u *updater) run() error {
 			if err := out.Encode(outcome{Stopping: true}); err != nil {
 				return err
 			}
-			in.Scan() // while this process is stopped, too
+			in.Scan() // also while this process is stopped
 			return in.Err()
 		}
 		if err := out.Encode(u.update(s.(holder), db, what, pause)); err != nil { //nolint:forcetypeassert // all in the table are

@@ -1,7 +1,7 @@
 //go:build guides
 
-// Package examples is never built: its imports are those that the code of the guides may use, under these names, and
-// they hold in go.mod what that needs.
+// Package examples is never built. The code of the guides may use its imports, under these names. They also keep these
+// modules in go.mod.
 package examples
 
 import (

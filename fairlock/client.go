@@ -19,7 +19,7 @@ import (
 	"github.com/fairlock/fairlock-go/internal/wait"
 )
 
-// Redis is the part of a go-redis client that a Client needs: a *redis.Client, also for Sentinel, a
+// Redis is the part of a go-redis client that a Client needs: a *redis.Client (which may be of Sentinel), a
 // *redis.ClusterClient or a redis.UniversalClient. The caller closes it after the Client.
 type Redis interface {
 	redis.Scripter
@@ -84,7 +84,7 @@ func (c *Client) repeatReleases() {
 	}
 }
 
-// readTimeout returns for how long a client of go-redis waits for a reply; 0: it is not known, or has no limit.
+// readTimeout returns how long a client of go-redis waits for a reply; 0: unknown, or without limit.
 func readTimeout(rdb Redis) time.Duration {
 	switch rdb := rdb.(type) {
 	case *redis.Client:
@@ -119,7 +119,7 @@ func (c *Client) Close() error {
 }
 
 // Shutdown waits for the work under the client's locks, and closes the client. Meanwhile Lock, Try…, Do and Resume
-// return ErrClosed, also if they wait already. Calls whose ctx carries a held lease of this client (from Do or
+// return ErrClosed, even if they wait already. Calls whose ctx carries a held lease of this client (from Do or
 // Lease.Context) go on, because a holder may need another lock. Renewals, Renew and Unlock go on.
 //
 // Shutdown returns nil when all leases have ended, Redis has acknowledged every release and every leave, and the client
@@ -165,7 +165,7 @@ func (l *lock) wire() {
 }
 
 // Ping reports whether locks can be used now, for a readiness probe. It fails if Redis cannot be reached, is loading
-// its data, is full or a replica, or if rights or commands are missing, which it names. It also fails if the
+// its data, is full or a replica. It fails if rights or commands are missing, and names them. It also fails if the
 // subscription has been down for 5 s, and after Shutdown or Close. On a Cluster it tries one master. Give ctx a
 // deadline. Otherwise go-redis's own timeouts bound a request that hangs.
 func (c *Client) Ping(ctx context.Context) error {
@@ -201,9 +201,9 @@ type Stats struct {
 	Waiters  int // waiters that Redis has queued
 	Requests int // requests to Redis that have not ended, including those that wait to be sent
 
-	// OutageSince is the time of the first failure in the present outage, else zero. It begins with a second failure 1 s
-	// or more after the first. It ends 5 s after the latest failure if a request has succeeded since (on a Cluster one for
-	// the same lock), else a minute after it. No reply for 2 s counts as a failure.
+	// OutageSince is the time of the first failure in the present outage, else zero. It begins with a second failure
+	// 1 s or more after the first. It ends 5 s after the latest failure if a request has succeeded since (on a Cluster
+	// one for the same lock). Otherwise it ends a minute after that failure. No reply for 2 s counts as a failure.
 	OutageSince time.Time
 
 	// RefusedSince is the time since which Redis, or a proxy before it, has refused requests that the client retries, else

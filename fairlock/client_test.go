@@ -165,8 +165,8 @@ func (s *stuck) ReloadState(ctx context.Context) {
 	s.over.Store(true)
 }
 
-// Close leaves no goroutine and no timer, whatever is under way: a heartbeat that hangs, a Shutdown that waits for a
-// lease and for a second lock under it, or the reload of a Cluster's state.
+// Close leaves no goroutine and no timer. Under way are a heartbeat that hangs, a Shutdown that waits for a lease and
+// for a second lock under it, or the reload of a Cluster's state.
 //
 //fairlock:promise Close
 func TestClient_CloseInTheMiddle(t *testing.T) {
@@ -254,7 +254,7 @@ func TestClient_CloseWithoutRedis(t *testing.T) {
 	})
 }
 
-// What Redis replies when it refuses a connection reaches all callers whose requests should have gone over it.
+// The reply by which Redis refuses a connection reaches all callers with requests for that connection.
 //
 //fairlock:fault Redis refuses a connection: all calls without a ticket or a lease that should have gone over it return its reply, an ErrRefused
 func TestClient_RefusedConnection(t *testing.T) {

@@ -28,7 +28,7 @@ type Config struct {
 	// TTL is the length of a lease. If a holder crashes, the others wait until its lease ends. Default 10 s, least 10 ms.
 	TTL time.Duration
 	// WaiterTTL is how long a waiter keeps its ticket without a heartbeat. Crashed waiters delay the others by up to
-	// WaiterTTL. It should be longer than five round trips and the longest pause of a client together. Default 6 s, at
+	// WaiterTTL. It should be at least 3 s plus five round trips and the longest pause of a client. Default 6 s, at
 	// least 3 s.
 	WaiterTTL time.Duration
 	// FenceTTL is how long Redis keeps the last number of an unused lock, in about 200 bytes. It should be longer than any
@@ -37,10 +37,10 @@ type Config struct {
 	// MaxWaiters is how many may wait for one lock. A further call of Lock returns ErrQueueFull. 0 means any number.
 	MaxWaiters int
 	// MaxOutage is how long Lock, RLock, Acquire, Do and their Try forms wait while Redis serves no waiter of the lock.
-	// Then a queued call leaves, too. The error is ErrUnreachable, or ErrRefused if the latest request was refused. It
-	// counts from the call's beginning or the latest reply, also while this process stands still. One lost request can
-	// look like an outage of ReadTimeout and 2 s: New warns of less. For less, call a Try with a ctx that ends. At least
-	// 3 s. 0 means 3 s for a Try, 10 s while no server has ever answered the client, and no limit otherwise.
+	// A queued call leaves then. The error is ErrUnreachable, or ErrRefused if the latest request was refused. It
+	// counts from the call's beginning or the latest reply, even while this process stands still. One lost request can
+	// look like an outage of ReadTimeout and 2 s: New warns of less. For less, call a Try with a ctx that ends. At
+	// least 3 s. 0 means 3 s for a Try, 10 s while no server has ever answered the client, and no limit otherwise.
 	MaxOutage time.Duration
 	// Logger gets lost leases, lost notifications, and the beginning and end of outages. Default slog.Default().
 	Logger *slog.Logger

@@ -19,9 +19,9 @@ const maxNames = 100
 // The options count for each mutex, but WithMaxWait bounds the whole wait. A call that holds a mutex goes on waiting
 // during Shutdown, so use WithMaxWait.
 //
-// The first *Error in the error names the mutex that was not locked, or was lost. Errors are joined as by Mutex.Do. No
-// name, more than 100 names, an invalid name or option, and a ctx that carries a lease of one of the mutexes
-// (ErrReentrant) are errors before anything is sent.
+// The first *Error in the error names the mutex that was not locked, or was lost. Errors are joined as by Mutex.Do.
+// Nothing is sent if there are no names or more than 100, or if a name or an option is invalid. ErrReentrant means that
+// ctx carries a lease of one of the mutexes; nothing was sent.
 func (c *Client) DoAll(
 	ctx context.Context, names []string, f func(ctx context.Context) error, options ...Option,
 ) error {
@@ -60,7 +60,7 @@ func (c *Client) DoAll(
 	return lock(ctx, names)
 }
 
-// DoValue runs f by do, which is the Do of a lock or a function with its signature, and returns f's value, also if the
+// DoValue runs f by do, which is the Do of a lock or a function with its signature. It returns f's value, even if the
 // error is not nil:
 //
 //	balance, err := fairlock.DoValue(ctx, mutex.Do, read)

@@ -117,7 +117,7 @@ func TestDoAll_Input(t *testing.T) {
 	})
 }
 
-// WithMaxWait bounds the whole wait, also if nothing of it is left for the last mutex.
+// WithMaxWait bounds the whole wait, even if no time is left for the last mutex.
 //
 //fairlock:promise Several mutexes at once
 func TestDoAll_MaxWait(t *testing.T) {
@@ -243,7 +243,7 @@ func TestDoAll_Panic(t *testing.T) {
 	})
 }
 
-// DoValue returns the value of f, also with an error, and the error of Do.
+// DoValue returns the value of f, even with an error, and the error of Do.
 func TestDoValue(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client := s.Client(fairlock.Config{})

@@ -24,7 +24,7 @@
 //   - Nothing stays behind. Every key expires, except a number of permits that an operator has set. The lock's last
 //     number stays for FenceTTL.
 //
-// Two clients can hold the lock, until the first one's next renewal within a third of TTL, after one of these: a
+// Some events let two clients hold the lock until the first one's next renewal, within a third of TTL. These are a
 // failover to a replica or a restart that lost the last writes, an eviction, a forced release, or a step of Redis's
 // clock beyond the end of a lease. (Set appendonly yes and maxmemory-policy noeviction.) Fences rise all the same,
 // unless Redis has lost the number and its clock is behind it. The order survives lost messages, and one stall, restart
@@ -39,8 +39,8 @@
 // other clients, are the same lock. Locks of two kinds are different locks, even if their names are equal. Any
 // goroutine may unlock a lease.
 //
-// Locks are not reentrant. A call of a Mutex or an RWMutex returns [ErrReentrant] if it would wait for a lease that its
-// ctx carries, held through the same Client. Otherwise locking twice deadlocks until ctx ends.
+// Locks are not reentrant. A call of a Mutex or an RWMutex returns [ErrReentrant] if it would wait for a lease in its
+// ctx, held through the same Client. Otherwise locking twice deadlocks until ctx ends.
 //
 // Waiters wait in their callers' goroutines. From its first contention on, a client has one Pub/Sub connection, and
 // sends one heartbeat per lock and second for its waiters. Close the client before the Redis client. Set

@@ -86,7 +86,7 @@ type HeldError struct {
 	Reason   BusyReason // why a Try… was refused; Held after a timeout
 	Holder   string     // the Name of the client of a holder, whatever its key, from Redis's latest reply
 	Released bool       // the holder has released the lock, and its minimum hold is not over
-	// after which a retry can succeed, if only minimum holds are in the way; 0: unknown, because of leases that may be
+	// after which a retry can succeed, if only minimum holds prevent it. 0 means unknown, because of leases that may be
 	// renewed, waiters, or more than 200 holders
 	Free time.Duration
 	Err  error
@@ -123,7 +123,7 @@ func (e *HeldError) Unwrap() error { return e.Err }
 type QueueFullError struct {
 	Waiting int    // number of waiters, including crashed ones that have not expired
 	Limit   int    // MaxWaiters
-	Key     string // if so many waiters of this key are the reason; "" if those of the whole lock are
+	Key     string // the key whose waiters reach the limit; "" if the waiters of the whole lock do
 }
 
 // Error names both numbers, and the key by at most 64 characters.

@@ -181,7 +181,7 @@ func ExampleLease_Context() {
 	if _, err := client.Mutex("billing").Resume(ctx, lease.Handle()); err != nil { // as another process does
 		log.Fatal(err)
 	}
-	_ = lease.Renew(ctx) // finds the loss now; the next renewal in the background would find it, too
+	_ = lease.Renew(ctx) // finds the loss now; the next renewal in the background would find it as well
 
 	<-work.Done()
 	fmt.Println(context.Cause(work))
@@ -204,7 +204,7 @@ func ExampleMutex_Resume() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	job := string(handle) // goes with the job; keep it secret: whoever has it can take the lock
+	job := string(handle) // goes with the job; keep it secret: a reader can take the lock
 
 	lease, err := client.Mutex("import").Resume(ctx, fairlock.Handle(job)) // in the worker
 	if err != nil {

@@ -101,9 +101,9 @@ func operations(s *fairlocktest.Server) []operation {
 	return all
 }
 
-// What becomes of each operation while Redis does not serve its client for 12 s, after how many seconds, what Stats
-// says after 11 s, and what is logged. Faults of which the same becomes stand together. testdata/faults.txt has what is
-// expected; -update writes it.
+// The outcome of each operation while Redis does not serve its client for 12 s, and after how many seconds it comes.
+// Also what Stats says after 11 s, and what is logged. Faults with the same outcome share an entry. The expected
+// outcomes are in testdata/faults.txt; -update writes it.
 //
 //fairlock:fault The user lacks rights, the password was changed, the server is full, or a proxy replies by itself: a call without a ticket or a lease returns ErrRefused at once; queued waiters, renewals and releases go on once a second, while ctx or the lease lasts; Stats.RefusedSince and a line of the log tell it
 //fairlock:fault A server cannot serve a first request (READONLY, LOADING, …), or does not answer any more: Lock, Do and Acquire wait for as long as ctx lasts

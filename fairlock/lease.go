@@ -59,8 +59,8 @@ func (l *Lease) Token() token.Token { return l.held.Token }
 // Handle returns the Handle by which another process can Resume the lease.
 func (l *Lease) Handle() Handle { return newHandle(l.held.Token, l.held.Fence) }
 
-// Format prints the lock's name and the redacted token for every verb, also of a copy. Without it, fmt would
-// print the whole token.
+// Format prints the lock's name and the redacted token for every verb, even of a copy. Without it, fmt would print the
+// whole token.
 func (l Lease) Format(f fmt.State, verb rune) {
 	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), l.lock.name+" "+l.held.Token.String())
 }

@@ -109,7 +109,7 @@ func (l *lock) tryDo(ctx context.Context, op string, weight int, input error, f 
 	return l.run(ctx, op, lease, f)
 }
 
-// run runs f under a lease, and unlocks it. Its error contains a loss of the lock once, also if f has returned it.
+// run runs f under a lease, and unlocks it. Its error contains a loss of the lock once, even if f has returned it.
 func (l *lock) run(ctx context.Context, op string, lease *Lease, f func(context.Context) error) (err error) {
 	inner, cancel := lease.Context(ctx)
 	defer func() { // also when f panics
@@ -163,7 +163,7 @@ func (l *lock) inspect(ctx context.Context, op string, holders int) (s script.Sn
 // shared has the methods of all kinds of locks.
 type shared struct{ lock *lock }
 
-// Name returns the lock's name, also of a key's semaphore.
+// Name returns the lock's name. For a key, it is the name of the keyed semaphore.
 func (s shared) Name() string {
 	if s.lock == nil {
 		return ""
@@ -185,7 +185,7 @@ func (s shared) LeaseFromContext(ctx context.Context) (*Lease, bool) {
 }
 
 // acquisition is a call that may begin a lease, and its waiter. The waiter leaves at the end of the call if no lease
-// has begun, also after a panic in a function of the user.
+// has begun, even after a panic in a function of the user.
 type acquisition struct {
 	lock   *lock
 	task   task.Task
@@ -229,7 +229,7 @@ func (l *lock) acquire(caller context.Context, op string, weight int, input erro
 	}
 }
 
-// tryAcquire begins the lease if the lock is free and nobody waits for it.
+// tryAcquire begins the lease if the lock is free and has no waiters.
 func (l *lock) tryAcquire(caller context.Context, op string, weight int, input error) (_ *Lease, err error) {
 	defer func() { err = l.wrap(op, err) }()
 	if err := l.check(caller, input); err != nil {

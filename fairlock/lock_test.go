@@ -74,7 +74,7 @@ func TestDo_ReportsALossOnce(t *testing.T) {
 // If the reply to a force-release is lost, it is sent again. By then the next waiter has the lock, and keeps it.
 //
 //fairlock:promise Force-release
-func TestForceRelease_LostReplyTakesFromOneHolder(t *testing.T) {
+func TestForceRelease_LostReply(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client, operator := s.Client(fairlock.Config{}), s.Client(fairlock.Config{})
 		operator.Redis.AddHook(&recorder{before: func(n int, _ redis.Cmder) error {
@@ -135,7 +135,7 @@ func TestInspect_RenewalsOfAHolder(t *testing.T) {
 // Redis does not undo what a script has written before one of its commands is refused.
 //
 //fairlock:fault A script fails half-way: Lock returns the error, and what the script had granted or queued is removed at once; while Redis refuses that, it is tried each second for TTL + WaiterTTL
-func TestLock_LeavesAfterAScriptThatFailed(t *testing.T) {
+func TestLock_LeavesAfterScriptError(t *testing.T) {
 	const failed = "ERR The user executing the script can't run this command or subcommand script: 0123, on @user_script:3."
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client := s.Client(fairlock.Config{})
@@ -164,11 +164,11 @@ func TestLock_LeavesAfterAScriptThatFailed(t *testing.T) {
 	})
 }
 
-// The cause of the caller's ctx says nothing about the request that was in flight, also if it is an error of Redis: an
-// errgroup's ctx ends with whatever one of its functions has returned.
+// The cause of the caller's ctx says nothing about the request that was in flight, even if it is an error of Redis. An
+// errgroup's ctx ends with any error that one of its functions has returned.
 //
 //fairlock:fault ctx ends with an error of Redis as its cause: as any other end of ctx; the lock is not held afterwards
-func TestLock_CauseThatIsAnErrorOfRedis(t *testing.T) {
+func TestLock_CauseIsRedisError(t *testing.T) {
 	bubbles(t, map[string]error{
 		"of another command": refusal("WRONGTYPE x"), "of another script": refusal(
 			"NOSCRIPT x"), "of another server": refusal("READONLY x"),

@@ -79,8 +79,8 @@ func TestWithMaxOutage_EndsTheWait(t *testing.T) {
 	})
 }
 
-// An outage that is shorter ends nothing, nor does a lost request while Redis serves others of the lock: an acquire
-// that hangs is sent again.
+// A shorter outage ends nothing. A lost request ends nothing while Redis serves others of the lock: an acquire that
+// hangs is sent again.
 //
 //fairlock:promise A limit for outages
 func TestWithMaxOutage_ShorterOutages(t *testing.T) {

@@ -20,9 +20,9 @@ func (m Mutex) Lock(ctx context.Context) (*Lease, error) {
 	return m.lock.acquire(ctx, "lock", 1, nil)
 }
 
-// TryLock returns the lease if the lock is free and nobody waits for it, and else ErrBusy, in a *HeldError if the lock
-// is held. ErrUnreachable means that Redis did not serve TryLock for MaxOutage, by default 3 s, ErrLost that the lease
-// had ended when the reply came. To do a job once on several machines, see WithMinHold.
+// TryLock returns the lease if the lock is free and has no waiters. Otherwise it returns ErrBusy, in a *HeldError if
+// the lock is held. ErrUnreachable means that Redis did not serve TryLock for MaxOutage, by default 3 s, ErrLost that
+// the lease had ended when the reply came. To do a job once on several machines, see WithMinHold.
 func (m Mutex) TryLock(ctx context.Context) (*Lease, error) {
 	return m.lock.tryAcquire(ctx, "trylock", 1, nil)
 }

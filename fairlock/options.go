@@ -114,10 +114,10 @@ func WithMaxWait(d time.Duration) Option { return option(func(s *settings) { s.m
 func WithMaxOutage(d time.Duration) Option { return option(func(s *settings) { s.maxOutage = d }) }
 
 // WithMinHold keeps the lock taken until d after each grant or Resume, up to a year, by the holder's clock. An earlier
-// Unlock returns at once. So a job that several machines try periodically with TryDo runs once a period, if their
-// clocks differ by less than d and by less than the period minus d. Five permits and a minute let five holders start in
-// a minute. After a crash, the lock is free when both d and the TTL are over. Only an operator shortens d. 0 means
-// none.
+// Unlock returns at once. So a job that several machines try periodically with TryDo runs once a period. For that,
+// their clocks must differ by less than d, and by less than the period minus d. Five permits and a minute let five
+// holders start in a minute. After a crash, the lock is free when both d and the TTL are over. Only an operator
+// shortens d. 0 means none.
 func WithMinHold(d time.Duration) HoldOption { return option(func(s *settings) { s.minHold = d }) }
 
 // WithKeyLimit bounds how many permits a key of a [KeyedSemaphore] may hold at once, from 1 to 2^30. 0 means no limit.

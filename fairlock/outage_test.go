@@ -16,9 +16,9 @@ import (
 // errCut is an error of a connection.
 var errCut = errors.New("connection refused")
 
-// If all connections of the pool are in use, the log says so before the lease is lost, and so does the reason of its
-// loss: when go-redis has not given up yet, and when it has. A hook does what the pool does: in a bubble nobody can
-// wait for that.
+// If all connections of the pool are in use, the log says so before the lease is lost. The reason of the loss says so
+// as well, whether go-redis has given up already or not. A hook stands for the pool, because a bubble cannot wait for
+// that.
 //
 //fairlock:fault The connection pool is full: a warning says so before the lease is lost, and the reason of the loss
 func TestOutage_FullPool(t *testing.T) {
@@ -57,7 +57,7 @@ func TestOutage_FullPool(t *testing.T) {
 }
 
 // A lease that expires during an outage, or whose latest renewal has failed, names that as the reason of its loss. If
-// its latest renewal was refused, that is the reason, also during an outage of other requests: Redis was reached.
+// its latest renewal was refused, that is the reason, even during an outage of other requests: Redis was reached.
 //
 //fairlock:fault Redis refuses the renewals of a lease: the reason of its loss is ErrExpired with ErrRefused, and not ErrUnreachable
 func TestLease_ReasonOfALoss(t *testing.T) {

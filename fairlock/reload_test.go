@@ -38,8 +38,8 @@ func (r *reloading) since(start time.Time) (all []time.Duration) {
 	return all
 }
 
-// The state of a Cluster is read anew once a second while a request hangs for longer than 500 ms, or fails without a
-// reply; not while requests have replies, also that of a server that cannot serve them.
+// The state of a Cluster is read again once a second while a request hangs for longer than 500 ms, or fails without a
+// reply. It is not read while requests have replies, even if the server cannot serve them.
 //
 //fairlock:fault A master of a cluster stays dead: the Redis client reads once a second which master has its slots, so its locks go on after the election
 func TestReload(t *testing.T) {

@@ -14,7 +14,7 @@ func (c *Client) RWMutex(name string, options ...Option) RWMutex {
 	return RWMutex{shared{newLock(c, KindRWMutex, name, tokens.WriterWeight, options)}}
 }
 
-// Lock locks for writing. It is otherwise like Mutex.Lock, and returns ErrReentrant also if ctx carries a lease for
+// Lock locks for writing. It is otherwise like Mutex.Lock, and returns ErrReentrant even if ctx carries a lease for
 // reading.
 func (m RWMutex) Lock(ctx context.Context) (*Lease, error) {
 	return m.lock.acquire(ctx, "lock", tokens.WriterWeight, nil)

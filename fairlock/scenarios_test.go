@@ -27,7 +27,7 @@ func TestWaiter(t *testing.T) { scenarios(t, "waiter") }
 //fairlock:promise Waiting: a holder can ask how many wait for its lock, those that have expired excepted
 //fairlock:fault Unlock cannot reach Redis
 //fairlock:promise Force-release
-//fairlock:promise Detach: the lease ends here, its lock stays held for whom resumes it, and nothing more is sent
+//fairlock:promise Detach: the lease ends here, its lock stays held so that another process can resume it, and nothing more is sent
 //fairlock:fault A copy of an acquire arrives after the lease was lost or unlocked: it is refused, and the lock is free
 func TestLease(t *testing.T) { scenarios(t, "lease") }
 

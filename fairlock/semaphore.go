@@ -19,9 +19,9 @@ func (c *Client) Semaphore(name string, permits int, options ...HoldOption) Sema
 	return Semaphore{shared{newLock(c, KindSemaphore, name, permits, options)}}
 }
 
-// Acquire waits in order until n permits are granted, and returns one lease on all of them. n is from 1 to the
-// semaphore's number, and to the key limit. The errors are those of Mutex.Lock, and a *CapacityError if the semaphore
-// was resized to fewer. There is no ErrReentrant: two holders that acquire more can deadlock until ctx ends.
+// Acquire waits in order until n permits are granted, and returns one lease on all of them. The least n is 1, and the
+// greatest is the semaphore's number or the key limit. The errors are those of Mutex.Lock, and a *CapacityError if the
+// semaphore was resized to fewer. There is no ErrReentrant: two holders that acquire more can deadlock until ctx ends.
 func (s Semaphore) Acquire(ctx context.Context, n int) (*Lease, error) {
 	return s.lock.acquire(ctx, "acquire", n, s.check(n))
 }

@@ -12,18 +12,18 @@ import (
 //
 // Queued, Abandoned and Granted run in their caller's goroutine, as does the Ended of an Unlock or of a loss that a
 // method has found. A panic there reaches the caller, and the lease or ticket is released. All others run in goroutines
-// of the Client, where a panic, also of the Logger, ends the process.
+// of the Client, where a panic of a callback or of the Logger ends the process.
 //
 // Each call of Lock, Try…, Do or Resume causes exactly one Granted or Abandoned, after one Queued if it has joined the
 // queue. One Ended follows each Granted. A call that cannot send a request (bad input, a ctx that has ended, a closed
 // Client, ErrReentrant) causes no event.
 type Trace struct {
-	// an acquisition joins the queue; once, also if its waiter is dropped and queued again
+	// an acquisition joins the queue; once, even if its waiter is dropped and queued again
 	Queued           func(QueuedInfo)
-	Granted          func(GrantedInfo)   // a lease begins, also by Resume
+	Granted          func(GrantedInfo)   // a lease begins, by Lock or Resume
 	Renewed          func(RenewedInfo)   // a renewal has succeeded, or failed, and others follow until the deadline
 	Ended            func(EndedInfo)     // a lease has ended; after Unlock, once its outcome is known
-	Abandoned        func(AbandonedInfo) // an acquisition ends without a lease, also a Try… that finds the lock busy
+	Abandoned        func(AbandonedInfo) // an acquisition ends without a lease, such as a Try… that finds the lock busy
 	NotificationLost func(Event)         // a heartbeat finds a grant whose notification was lost
 	Subscription     func(err error)     // the subscription for notifications has come up, with nil, or has broken
 }

@@ -79,11 +79,11 @@ func TestUnserved_EveryList(t *testing.T) {
 	}
 }
 
-// The error of a call that gives up names the latest failure that says something: not that a request was in flight when
-// it gave up, or that ctx had ended, if an earlier one was refused.
+// The error of a call that gives up names the latest failure with a cause. After a refusal, that is not the request in
+// flight when the call gave up, and not the end of ctx.
 func TestUnserved_NamesTheFailure(t *testing.T) {
 	const loading = "LOADING Redis is loading the dataset in memory"
-	bubbles(t, map[string][]string{ // replies to the requests, of which the last hangs
+	bubbles(t, map[string][]string{ // replies to the requests; the last request hangs
 		"Redis did not reply": {}, "LOADING": {loading}, "READONLY": {loading, readOnly},
 	}, func(t *testing.T, s *fairlocktest.Server, want string, replies []string) {
 		for _, inline := range []bool{false, true} {

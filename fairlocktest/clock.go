@@ -46,7 +46,7 @@ func (c *Clock) AfterFunc(d time.Duration, f func()) clock.Timer { return c.fake
 // function has returned, the clock shows the time of that timer. Renewals and heartbeats are such functions, so leases
 // are renewed and tickets are kept, however long d is. Advance(0) fires the timers that are due now.
 //
-// Advance does not wait for anything else. A goroutine that such a function wakes may still run after Advance has
+// Advance does not wait for anything else. A goroutine that such a function unblocks may still run after Advance has
 // returned.
 //
 // Advance fails the test if a function has not returned after 10 s of the system's time. It may be waiting for this

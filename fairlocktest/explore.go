@@ -24,7 +24,7 @@ type ExploreConfig struct {
 	// AllFaults &^ OverlapFaults.
 	Faults Faults
 
-	// Duration is for how long faults are injected, in simulated time. Default 1 min.
+	// Duration is how long faults are injected, in simulated time. Default 1 min.
 	Duration time.Duration
 
 	// MaxOutage is how long a fault lasts at most, and how far Redis's clock steps. Default 30 s, which is three times
@@ -57,9 +57,9 @@ func (cfg ExploreConfig) withDefaults() ExploreConfig {
 }
 
 // Explore runs f once for each seed, in a subtest and a testing/synctest bubble of its own. Faults are injected while f
-// runs. f makes its clients with World.Client, lets its code work, calls World.Heal, and asserts what must hold after
-// any faults. Explore stops at the first seed whose run fails. It logs the faults and the leases of that run, and how
-// to repeat it:
+// runs. The function f makes its clients with World.Client, lets its code work, calls World.Heal, and asserts what must
+// hold after any faults. Explore stops at the first seed whose run fails. It logs the faults and the leases of that
+// run, and how to repeat it:
 //
 //	--- FAIL: TestDeposits/seed=4
 //	    fairlocktest: seed 4 failed. The faults and the leases, in simulated time:
@@ -81,7 +81,7 @@ func (cfg ExploreConfig) withDefaults() ExploreConfig {
 //
 // f runs in a bubble, so its code must not use real connections or processes. It may sleep, which takes no real time. f
 // must return within ten times Duration. Then t.Context ends and the clients are closed, and the goroutines that f has
-// started must end within a further Duration. f must not call t.Run or t.Parallel. A panic in another goroutine than
+// started must end within a further Duration. Do not call t.Run or t.Parallel in f. A panic in another goroutine than
 // those of World.Work ends the process before the seed is logged. With go test -v, it is the seed of the last subtest
 // that began.
 //
@@ -160,7 +160,7 @@ func watch(t *testing.T, world *atomic.Pointer[World]) (stop func()) {
 	return func() { timer.Stop() }
 }
 
-// watchMargin is how long before go test's timeout a run that does not end is told, at most.
+// watchMargin is how long before go test's timeout a run that does not end is reported, at most.
 const watchMargin = 10 * time.Second
 
 // command returns the command that runs one test with one seed.

@@ -14,7 +14,7 @@ import (
 const dialTimeout = 5 * time.Second
 
 // Link connects one client to the server and fails on demand. Its methods are safe for concurrent use. They take effect
-// at once, also on existing connections.
+// at once, even on existing connections.
 type Link struct {
 	server *Server
 	name   string
@@ -131,11 +131,11 @@ func (l *Link) Cut() {
 func (l *Link) Break() { l.set(l.breakAllLocked) }
 
 // Hang stops all data without breaking a connection, as when a cable is pulled or a connection is half open. After
-// Mend, all data that was sent meanwhile arrives, because TCP retransmits it, also on connections that have been closed
+// Mend, all data that was sent meanwhile arrives, because TCP retransmits it, even on connections that have been closed
 // since.
 func (l *Link) Hang() { l.set(func() { l.hung = true }) }
 
-// Delay delays every request by request, and every reply by reply, from now on. Data in transit keeps its delay, also
+// Delay delays every request by request, and every reply by reply, from now on. Data in transit keeps its delay, even
 // after Mend.
 func (l *Link) Delay(request, reply time.Duration) {
 	l.set(func() { l.requestDelay, l.replyDelay = request, reply })
@@ -143,7 +143,7 @@ func (l *Link) Delay(request, reply time.Duration) {
 
 // Jitter adds a random delay below most to all connections that are made from now on: to connecting, to all data, and
 // to errors. So no two packets arrive at the same instant, and the seed of random decides the order of events in a
-// bubble. random is used by this Link only. Mend does not end it.
+// bubble. Only this Link uses random. Mend does not end it.
 func (l *Link) Jitter(most time.Duration, random *rand.Rand) {
 	if most <= 0 || random == nil {
 		l.server.tb.Fatalf("fairlocktest: Jitter: want a duration above 0 and a source")

@@ -107,7 +107,8 @@ func (t *tally) String() string {
 	return line
 }
 
-// judge fails a test whose workers have not lost a lease in any seed: it would pass whatever they do then.
+// judge fails a test whose workers have not lost a lease in any seed, because it would pass whatever they do after a
+// loss.
 func (t *tally) judge(tb testing.TB) {
 	tb.Helper()
 	t.mu.Lock()

@@ -35,7 +35,7 @@ const restart = time.Second
 //
 // f does under a lock what the code under test does, and calls Busy where that takes time. The error of f is ignored,
 // because errors are normal here. Check what has become of the resource, not which calls have returned nil: the code
-// may have written before its call failed. f runs in goroutines of the workers, so it must not call FailNow.
+// may have written before its call failed. Do not call FailNow in f, which runs in goroutines of the workers.
 //
 // Explore fails if no lease of these workers was lost while it was held, with any seed. See ExploreConfig.AllowNoLoss.
 func (w *World) Work(n int, cfg fairlock.Config, f func(ctx context.Context, p *Worker) error) {

@@ -159,7 +159,7 @@ func (w *World) heal() {
 	w.record("all faults have ended")
 }
 
-// close ends the run, also when its function panics.
+// close ends the run, even when its function panics.
 func (w *World) close() {
 	if r := recover(); r != nil {
 		w.panicked(r)

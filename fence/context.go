@@ -12,8 +12,8 @@ import (
 // with the lease's Err, such as an ErrLost.
 var ErrNotHeld = errors.New("fence: ctx carries no lease of the lock")
 
-// ErrReader means that a ctx carries a lease for reading. Readers hold a lock together, so their fences say nothing of
-// who wrote last.
+// ErrReader means that a ctx carries a lease for reading. Readers hold a lock together, so their fences do not tell
+// whose write is the last.
 var ErrReader = errors.New("fence: the lock is held for reading")
 
 // Lock is a lock with one holder: a fairlock.Mutex or a fairlock.RWMutex.
@@ -22,9 +22,9 @@ type Lock interface {
 	LeaseFromContext(ctx context.Context) (*fairlock.Lease, bool)
 }
 
-// FromContext returns the fence of the lock's lease that ctx carries. ctx comes from Do or Lease.Context of that lock,
-// of the same Client, and may carry leases of other locks as well. The error is ErrNotHeld or ErrReader. FromContext
-// does no I/O. It looks at the clock, so the lease was trusted when it returned.
+// FromContext returns the fence of the lock's lease that ctx carries. Such a ctx comes from Do or Lease.Context of the
+// lock, of the same Client, and may carry leases of other locks as well. The error is ErrNotHeld or ErrReader.
+// FromContext does no I/O. It looks at the clock, so the lease was trusted when it returned.
 func FromContext(ctx context.Context, lock Lock) (uint64, error) {
 	lease, err := held(ctx, lock)
 	if err != nil {
@@ -56,7 +56,7 @@ func held(ctx context.Context, lock interface {
 		return nil, ErrNotHeld
 	}
 	if err := lease.Err(); err != nil {
-		return nil, fmt.Errorf("%w: that of %.64q has ended: %w", ErrNotHeld, lease.Name(), err)
+		return nil, fmt.Errorf("%w: the lease of %.64q has ended: %w", ErrNotHeld, lease.Name(), err)
 	}
 	return lease, nil
 }

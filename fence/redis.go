@@ -36,8 +36,8 @@ var script = redis.NewScript(source)
 // A script rounds an integer reply above 2^53, such as that of INCR. GET returns the text, which is exact.
 //
 // No other request runs in between, but nothing is undone. If a command fails, those before it have taken effect, those
-// behind it are not run, and its error is returned. go-redis sends a script again if it had no reply, as it does with
-// every command (MaxRetries), so a command that adds may add twice.
+// behind it are not run, and its error is returned. Like every command, a script without a reply is sent again by
+// go-redis (MaxRetries), so a command that adds may add twice.
 //
 // The key expires RedisTTL after it was last shown. Redis must not evict it (maxmemory-policy noeviction). A failover
 // that loses the fence has lost the writes that came after it as well. A fence of 0, or of 2^53 or more, is a

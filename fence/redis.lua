@@ -1,10 +1,7 @@
 -- Runs commands unless a higher fence was shown.
 --
--- KEYS[1]    the fence
--- KEYS[2..]  the keys of the commands, in their order
--- ARGV[1]    the caller's fence
--- ARGV[2]    how long the fence is kept, in ms
--- ARGV[3..]  for each command: the number of its words, and these
+-- KEYS[1]    the fence KEYS[2..]  the keys of the commands, in their order ARGV[1]    the caller's fence ARGV[2]    how
+-- long the fence is kept, in ms ARGV[3..]  for each command: the number of its words, and these
 --
 -- Reply: the reply of each command; nil: a higher fence is there, and nothing was written
 

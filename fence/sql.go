@@ -64,7 +64,7 @@ type DB interface {
 // After ErrStale, f was not called. After an error of f the transaction is rolled back, as after a panic. After an
 // error of the commit it is not known whether it was written. Errors of the database are in the chain as the driver has
 // returned them. After some of them, call Do again; it succeeds or returns ErrStale. On REPEATABLE READ and
-// SERIALIZABLE, these are 40001 of PostgreSQL, also for the valid holder, and 1213 or 1020 of MySQL and MariaDB. SQLite
+// SERIALIZABLE, these are 40001 of PostgreSQL, even for the valid holder, and 1213 or 1020 of MySQL and MariaDB. SQLite
 // returns SQLITE_BUSY. If there is no table fairlock_fences, f is not called.
 //
 // The transaction has the isolation level that is the default of db. When ctx ends, it is rolled back, unless it is
@@ -118,7 +118,7 @@ func (d SQL) Raise(ctx context.Context, tx Tx, resource string, fence uint64) er
 func (d SQL) raiseIn(ctx context.Context, tx Tx, resource string, fence uint64) error {
 	r, err := tx.ExecContext(ctx, d.raise, resource, int64(fence))
 	if err != nil {
-		return fmt.Errorf("fence: raising that of %.64q: %w", resource, err)
+		return fmt.Errorf("fence: raising the fence of %.64q: %w", resource, err)
 	}
 	var raised bool
 	if d.highest == "" {
@@ -131,7 +131,7 @@ func (d SQL) raiseIn(ctx context.Context, tx Tx, resource string, fence uint64) 
 		raised = highest == fence
 	}
 	if err != nil {
-		return fmt.Errorf("fence: reading that of %.64q: %w", resource, err)
+		return fmt.Errorf("fence: reading the fence of %.64q: %w", resource, err)
 	}
 	if !raised {
 		return ErrStale

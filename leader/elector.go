@@ -33,13 +33,13 @@ type Config struct {
 	// bytes. Without one, Leader returns the Config.Name of the Client.
 	Address string
 
-	// Elected is called when this process begins to lead. ctx is that of Run's function, which is called after Elected, if
-	// the leadership has not ended by then. The lease has the fence. May be nil.
+	// Elected is called when this process begins to lead. The ctx is that of Run's function, which is called after
+	// Elected, if the leadership has not ended by then. The lease has the fence. May be nil.
 	Elected func(ctx context.Context, lease *fairlock.Lease)
 
-	// Resigned is called once after each Elected, when Run's function has returned and before the lock is released, so it
-	// delays the next leader. err says why the leadership has ended. It is an ErrLost or ErrClosed of package fairlock,
-	// the cause of Run's ctx, or what Run's function has returned, nil after a panic. May be nil.
+	// Resigned is called once after each Elected, when Run's function has returned. The lock is released after
+	// Resigned, so it delays the next leader. err is why the leadership has ended. It is an ErrLost or ErrClosed of
+	// package fairlock, the cause of Run's ctx, or what Run's function has returned, nil after a panic. May be nil.
 	Resigned func(err error)
 
 	// Logger gets errors that Run does not return. Default slog.Default().
@@ -93,9 +93,9 @@ func (l leading) Inside(clock fairlock.Clock, read func(context.Context) (script
 	return tokens.Leader, l.address
 }
 
-// Run campaigns until this process leads, and calls f, in the same goroutine. f's ctx ends with the leadership or with
-// ctx, and f should return then. Run waits for f. fairlock.LeaseFromContext returns the lease, for its fence. If the
-// leadership is lost, Run logs f's error and campaigns again, behind the candidates that already wait.
+// Run campaigns until this process leads, and calls f in the same goroutine. The ctx of f ends with the leadership or
+// with ctx, and f should return then. Run waits for f. fairlock.LeaseFromContext returns the lease, for its fence. If
+// the leadership is lost, Run logs f's error and campaigns again, behind the candidates that already wait.
 //
 // If f returns while this process leads, Run resigns and returns f's error. If ctx ends, Run resigns once f has
 // returned, and returns context.Cause(ctx). Run resigns by a release of the lock, so the next candidate leads at once.
@@ -194,9 +194,9 @@ func (e *Elector) Lease() *fairlock.Lease {
 	return nil
 }
 
-// Leader returns who leads, and since when by Redis's clock, also to a process that does not campaign. address is
-// Config.Address of the leader's Elector, or the Config.Name of its client if that is empty. It is "" if nobody leads,
-// also while a call of Mutex.Lock holds the lock. A leader that has crashed is named until its TTL ends. ctx bounds the
+// Leader returns the current leader, and since when it leads by Redis's clock. It works in any process. The address is
+// Config.Address of the leader's Elector, or the Config.Name of its client if that is empty. It is "" without a leader,
+// even if a call of Mutex.Lock holds the lock. A leader that has crashed is named until its TTL ends. ctx bounds the
 // request, 3 s at most. After Client.Close it returns ErrClosed, and ErrUnreachable if Redis does not serve it.
 func (e *Elector) Leader(ctx context.Context) (address string, since time.Time, err error) {
 	s, err := e.read(ctx)

@@ -12,7 +12,7 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 )
 
-// Acquirer is a [fairlock.Semaphore], also that of a key.
+// Acquirer is a [fairlock.Semaphore], or one of a key.
 type Acquirer interface {
 	Acquire(ctx context.Context, n int) (*fairlock.Lease, error)
 	TryAcquire(ctx context.Context, n int) (*fairlock.Lease, error)
@@ -43,9 +43,10 @@ type Config struct {
 	// Refuse answers a request that is not served. Retry-After is set. The default is http.Error with the status.
 	Refuse func(w http.ResponseWriter, r *http.Request, status int, err error)
 
-	// Done is told of each request that was refused, with its status and the error of the semaphore. With status 0 it is
-	// told of a request that was served without a permit, with the error, and of one whose lease was lost while it was
-	// served, with a fairlock.ErrLost. It is called when the request has been served or refused.
+	// Done is called for each refused request, with its status and the error of the semaphore. It is also called with
+	// status 0 for a request that was served without a permit, with the error. And it is called with status 0 and a
+	// fairlock.ErrLost if the lease was lost while the request was served. It is called when the request has been
+	// served or refused.
 	Done func(r *http.Request, status int, err error)
 }
 
@@ -62,15 +63,16 @@ type handler struct {
 // Handler returns a handler that calls next while the request holds the permits of its limit. It panics if next or
 // cfg.Limit is nil.
 //
-// The ctx of the request that next gets ends when the lease is lost, too, unless StartsOnly is set.
+// The ctx of the request that next gets also ends when the lease is lost, unless StartsOnly is set.
 // fairlock.LeaseFromContext returns the lease. The ResponseWriter is passed on as it is, and nothing is written after
 // next has begun. A panic of next passes. The permits are released when next has returned, in the background, because
 // Unlock can take a TTL in an outage. fairlock.Client.Shutdown waits for that.
 //
-// A refused request is answered by 429 if the semaphore is busy (Try) or too many of its key wait; by 503 if too many
-// wait in all, the wait has timed out, the deadline of ctx has passed, Redis does not serve the call, or the Client is
-// closed (with Connection: close); by 400 if the key is invalid; by 499 if the client has gone away; and by 500 for any
-// other error. Retry-After is the time after which minimum holds are over, or 1 s if that is not known.
+// A refused request is answered by 429 if the semaphore is busy (Try) or too many requests of its key wait. It is
+// answered by 503 if too many wait in all, the wait has timed out, or the deadline of ctx has passed. It is also
+// answered by 503 if Redis does not serve the call, or the Client is closed (with Connection: close). The answer is 400
+// if the key is invalid, 499 if the client has gone away, and 500 for any other error. Retry-After is the time after
+// which minimum holds are over, or 1 s if that is not known.
 func Handler(next http.Handler, cfg Config) http.Handler {
 	if next == nil || cfg.Limit == nil {
 		panic("limithttp: next and Config.Limit must not be nil")
@@ -118,7 +120,7 @@ func (h *handler) acquire(r *http.Request, limit Acquirer, permits int) (*fairlo
 		return limit.TryAcquire(r.Context(), permits)
 	}
 	if r.Body != nil && r.Body != http.NoBody && h.cfg.MaxBody > 0 && r.ContentLength <= h.cfg.MaxBody {
-		read, _ := io.ReadAll(io.LimitReader(r.Body, h.cfg.MaxBody+1)) // next gets the error, too
+		read, _ := io.ReadAll(io.LimitReader(r.Body, h.cfg.MaxBody+1)) // next gets the error as well
 		r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(read), r.Body))
 	}
 	return limit.Acquire(r.Context(), permits)

@@ -46,7 +46,7 @@ type entry[K comparable, V any] struct {
 	cached[V]
 
 	key    K
-	looked time.Time     // when it was last asked for
+	looked time.Time     // when it was last used
 	wanted chan struct{} // closed by the next read; nil if no read is wanted
 }
 
@@ -117,7 +117,7 @@ func (c *cache[K, V]) want(key K) (e *entry[K, V], read <-chan struct{}, wait ti
 	return e, e.wanted, wait
 }
 
-// makeRoomLocked drops the value that was not asked for for longest, and its queued read.
+// makeRoomLocked drops the least recently used value, and its queued read.
 func (c *cache[K, V]) makeRoomLocked() {
 	if len(c.known) < maxKnown {
 		return

@@ -50,8 +50,9 @@ type Handler struct {
 	acting  chan struct{} // holds one while a lock is being taken by force
 }
 
-// NewHandler returns a Handler for the locks on rdb, a *redis.Client, also of Sentinel, or a *redis.ClusterClient. It
-// does no I/O. The error is a fairlock.ErrInvalid, which names everything that is wrong with rdb and o.
+// NewHandler returns a Handler for the locks on rdb, a *redis.Client (which may be of Sentinel) or a
+// *redis.ClusterClient. It does no I/O. The error is a fairlock.ErrInvalid, which names everything that is wrong with
+// rdb and o.
 //
 // The user of Redis needs the rights that docs/operating.md lists for looking, or with AllowForceRelease for operating.
 // A ClusterClient with ReadOnly, RouteByLatency or RouteRandomly reads from replicas, which may be behind; the page
@@ -96,8 +97,8 @@ func (h *Handler) Close() error {
 const soon = 5 * time.Second
 
 // seldom returns the pause after a read that costs Redis time. The pause is at least least. It is so long that Redis
-// spends at most 2 % of its time on such reads. took counts up to cost, the most that its steps can cost: waiting for a
-// Redis that hangs or a slow network is no cost.
+// spends at most 2 % of its time on such reads. It counts took up to cost, the most that its steps can cost: waiting
+// for a Redis that hangs or a slow network is no cost.
 func seldom(least, took, cost time.Duration) time.Duration { return max(least, 49*min(took, cost)) }
 
 // address returns the address of the server, and false if it cannot be searched.

@@ -489,7 +489,7 @@ type serverPage struct {
 	Report             doctor.Report
 	Fresh              freshness
 	Problems, Warnings int
-	Bad, Well          []doctor.Finding // those that are not ok, the worst first; and those that are
+	Bad, Well          []doctor.Finding // those that are not ok, the worst first; and the others
 	Several            bool             // there is more than one server
 	Rights             []doctor.Rights
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tools/words"
 )
 
-// releasePage asks to confirm that a lock is taken from a holder, or says that it was.
+// releasePage requests confirmation before a lock is taken from a holder, or reports that it was taken.
 type releasePage struct {
 	ID       inspect.ID
 	Fence    uint64
@@ -30,7 +30,7 @@ func (h *Handler) serveRelease(w http.ResponseWriter, r *http.Request) {
 	id, err := idOf(r)
 	fence, notNumber := strconv.ParseUint(r.URL.Query().Get("fence"), 10, 64)
 	if err = errors.Join(err, notNumber); err != nil {
-		h.fail(w, http.StatusBadRequest, "Which holder of which lock is meant? "+inspect.Message(err)+".")
+		h.fail(w, http.StatusBadRequest, "The request must name a lock and a holder: "+inspect.Message(err)+".")
 		return
 	}
 	p := releasePage{ID: id, Fence: fence}
@@ -87,7 +87,7 @@ var (
 // acts is the timeout for taking a lock from its holder.
 const acts = 5 * time.Second
 
-// release takes the lock, and says who holds it then.
+// release takes the lock, and returns the next holder.
 func (h *Handler) release(w http.ResponseWriter, r *http.Request, p releasePage) {
 	// If the browser closes the page meanwhile, the lock is taken all the same.
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(r.Context()), acts,

@@ -76,7 +76,8 @@ type child struct {
 }
 
 // cmdName is the argument that starts the process that becomes CMD. The next arguments are the number of an open file,
-// CMD's path, and CMD's arguments. A byte on the file means that it may become CMD; end of file means that we are gone.
+// CMD's path, and CMD's arguments. A byte on the file means that it may become CMD; end of file means that fairlock has
+// ended.
 const cmdName = "run-cmd"
 
 // startChild starts the process that becomes CMD, with our own standard files. It becomes CMD after begin, and never if
@@ -120,7 +121,7 @@ func (c *child) begin() {
 	_ = c.gate.Close()
 }
 
-// becomeCMD is all that the process does that becomes CMD. In other processes it does nothing.
+// becomeCMD makes this process CMD if it was started for that. In other processes it does nothing.
 func becomeCMD() {
 	if len(os.Args) < 2 || os.Args[1] != cmdName {
 		return
@@ -144,9 +145,8 @@ func becomeCMD() {
 	os.Exit(exitCode(err))
 }
 
-// passedOn returns the environment of CMD. The variables by which systemd passes sockets and asks for keep-alives name
-// the process that they are for, so they must name CMD. The inode of its pidfd is removed, because it is that of this
-// process.
+// passedOn returns the environment of CMD. The variables by which systemd passes sockets and requests keep-alives name
+// their process, so they must name CMD. The inode of its pidfd is removed, because it is that of this process.
 func passedOn(env []string, from, to int) (passed []string) {
 	moved := false
 	for _, v := range env {
@@ -200,7 +200,7 @@ func (c *child) forward(s os.Signal) error {
 	return nil // or CMD has just ended
 }
 
-// terminate asks the whole group to end, also if it is stopped.
+// terminate sends SIGTERM to the whole group, even if it is stopped.
 func (c *child) terminate() {
 	_ = syscall.Kill(-c.pid, syscall.SIGTERM)
 	_ = syscall.Kill(-c.pid, syscall.SIGCONT)

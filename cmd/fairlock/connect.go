@@ -470,7 +470,7 @@ func withoutPassword(args, env []string) (cleaned, moved []string, found bool) {
 	return cleaned, moved, found
 }
 
-// mayHoldPassword reports whether a URL may have a password, also in a wrong place because it was not encoded.
+// mayHoldPassword reports whether a URL may have a password, even in a wrong place because it was not encoded.
 func mayHoldPassword(raw string) bool {
 	_, rest, _ := strings.Cut(raw, "://")
 	before, _, at := strings.Cut(rest, "@")

@@ -88,8 +88,8 @@ var results = map[doctor.Result]lipgloss.Style{
 	doctor.Unchecked: lipgloss.NewStyle().Faint(true),
 }
 
-// writeReport writes the problems first, each with what to do, and all that is well in one line. rights are the least
-// rights to show.
+// writeReport writes the problems first, each with what to do, and all checks that are ok in one line. rights are the
+// least rights to show.
 func writeReport(w io.Writer, r doctor.Report, rights []doctor.Rights) error {
 	var b strings.Builder
 	p, indent, start := view.Paint{Width: width(w)}, 28, ""

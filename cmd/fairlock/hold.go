@@ -21,8 +21,8 @@ const shortGrace = 500 * time.Millisecond
 // stopped says in an error that we have ended CMD.
 const stopped = "CMD was stopped"
 
-// undying is how long a killed CMD may take to end.
-const undying = 2 * time.Second
+// killTime is how long a killed CMD may take to end.
+const killTime = 2 * time.Second
 
 // hold runs CMD while the lease lasts, and returns its exit code. An error says why it was not run or was stopped.
 func (r *runner) hold(ctx context.Context, c *connection, lease *fairlock.Lease, path string, env []string) (int,
@@ -104,7 +104,7 @@ func (r *runner) accompany(c *child, g *guard, lease *fairlock.Lease, signals <-
 	}
 }
 
-// end asks CMD to end, and then kills those processes of its group that have not. Its error says why.
+// end sends CMD SIGTERM, and then kills its process group. Its error says why.
 func (r *runner) end(c *child, lease *fairlock.Lease, signals <-chan os.Signal) error {
 	lost, grace := lease.Err(), min(r.grace, time.Until(r.killAt(lease)))
 	if errors.Is(lost, fairlock.ErrRevoked) {
@@ -118,15 +118,15 @@ func (r *runner) end(c *child, lease *fairlock.Lease, signals <-chan os.Signal) 
 		}
 	}
 	refused := killGroup(c.pid)
-	if refused != nil && emptied(c.pid, undying) { // some systems refuse to kill a group that has ended
+	if refused != nil && emptied(c.pid, killTime) { // some systems refuse to kill a group that has ended
 		refused = nil
 	}
-	r.undead = refused != nil || !ended && !c.await(signals, undying)
+	r.stillRuns = refused != nil || !ended && !c.await(signals, killTime)
 	what := stopped
 	switch {
 	case refused != nil:
 		what = "CMD COULD NOT BE STOPPED: " + refused.Error()
-	case r.undead:
+	case r.stillRuns:
 		what = "CMD WAS KILLED AND STILL RUNS"
 	case lost == nil: // all that CMD has started must be dead before the lock is released
 		emptied(c.pid, time.Until(lease.Deadline()))

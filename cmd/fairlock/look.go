@@ -35,7 +35,7 @@ type looker struct {
 	out     io.Writer
 }
 
-// flags adds the flags. kinds names those that are read by default.
+// flags adds the flags. The kinds that are read by default are kinds.
 func (l *looker) flags(cmd *cobra.Command, kinds string) {
 	kindFlag(cmd, &l.kind, "mutex, semaphore, rwmutex or keyed (default "+kinds+")")
 	cmd.Flags().BoolVar(&l.json, "json", false, "for scripts")
@@ -104,7 +104,7 @@ func statusCommand(c *connection) *cobra.Command {
 	var every bool
 	cmd := &cobra.Command{
 		Use:               "status NAME",
-		Short:             "Show who holds a lock, and who waits",
+		Short:             "Show the holders and waiters of a lock",
 		Args:              oneName,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, names []string) error {
@@ -139,7 +139,7 @@ func statusCommand(c *connection) *cobra.Command {
 	return cmd
 }
 
-// meant says which locks the user may mean by a name that is not in use. all are the locks of that name that are worth
+// meant suggests locks for a name that is not in use. The parameter all has the locks of that name that are worth
 // showing. Other kinds of the name are found by one request, similar names by a search of all keys.
 func (l *looker) meant(ctx context.Context, worth []inspect.Lock) string {
 	if len(worth) != 1 || worth[0].InUse() || worth[0].Idle() {

@@ -1,4 +1,4 @@
-// Command fairlock runs programs under a fair lock on Redis, shows who holds it and who waits, and checks the server.
+// Command fairlock runs programs under a fair lock on Redis, shows holders and waiters, and checks the server.
 package main
 
 import (

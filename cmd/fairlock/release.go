@@ -89,7 +89,7 @@ func (r *releaser) run(ctx context.Context) error {
 	return r.report(released, before, after)
 }
 
-// look reads the lock of the first kind. It reads the others to tell a user who has named no kind about them.
+// look reads the lock of the first kind. It reads the others to name them if the user has named no kind.
 func (r *releaser) look(ctx context.Context, kinds ...fairlock.Kind) (inspect.Lock, error) {
 	all, err := r.Read(ctx, inspect.Most, inspect.IDs([]string{r.id.Name}, kinds...)...)
 	if err == nil {
@@ -106,7 +106,7 @@ func (r *releaser) look(ctx context.Context, kinds ...fairlock.Kind) (inspect.Lo
 	return all[0], nil
 }
 
-// ask shows who holds the lock and waits for confirmation.
+// ask shows the lock and waits for confirmation.
 func (r *releaser) ask(ctx context.Context, l inspect.Lock) error {
 	for _, line := range view.Block(view.Paint{Colours: colours(r.errs), Width: width(r.errs)}, l, inspect.Most) {
 		_, _ = fmt.Fprintln(r.errs, line)
@@ -123,8 +123,7 @@ func (r *releaser) ask(ctx context.Context, l inspect.Lock) error {
 	return withCode(exitFailure, fmt.Errorf("%s was not released", r.id))
 }
 
-// take takes the lock from all holders, or from those that were shown. Another one may hold it since the user was
-// asked.
+// take takes the lock from all holders, or from those that were shown. The holders may have changed since then.
 func (r *releaser) take(ctx context.Context, l inspect.Lock) (taken bool, err error) {
 	if r.force && r.fence == 0 {
 		return r.Admin.ForceRelease(ctx, fairlock.ID(r.id))
@@ -139,7 +138,7 @@ func (r *releaser) take(ctx context.Context, l inspect.Lock) (taken bool, err er
 	return taken, nil
 }
 
-// report says which holders the lock was taken from and who holds it now.
+// report prints the holders that have lost the lock, and those that hold it now.
 func (r *releaser) report(released bool, before, after inspect.Lock) error {
 	now := "it is free now"
 	if len(after.Holders) > 0 {

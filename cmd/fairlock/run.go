@@ -60,10 +60,10 @@ type runner struct {
 	ttl, grace  time.Duration
 	wait        time.Duration // 0: without limit
 
-	kept    time.Time             // the lock stays taken until then; zero without --min-hold
-	paused  bool                  // at the last look, fairlock itself had been stopped for long
-	undead  bool                  // CMD was killed and still runs
-	failure atomic.Pointer[error] // of the last renewal; nil if it succeeded
+	kept      time.Time             // the lock stays taken until then; zero without --min-hold
+	paused    bool                  // at the last look, fairlock itself had been stopped for long
+	stillRuns bool                  // CMD was killed and still runs
+	failure   atomic.Pointer[error] // of the last renewal; nil if it succeeded
 }
 
 func runCommand(c *connection) *cobra.Command {
@@ -116,7 +116,7 @@ func runCommand(c *connection) *cobra.Command {
 	f.BoolVar(&r.verbose, "verbose", false, "say once that CMD waits, even if stderr is not a terminal")
 	f.DurationVar(&r.MinHold, "min-hold", 0,
 		"the lock stays taken for that long from its grant on, also if CMD ends earlier")
-	f.DurationVar(&r.ttl, "ttl", bounds.DefaultTTL, "for how long the lock stays taken if this machine dies")
+	f.DurationVar(&r.ttl, "ttl", bounds.DefaultTTL, "how long the lock stays taken if this machine dies")
 	f.DurationVar(&r.grace, "grace", 0,
 		"how long CMD may take to end if the lock is being lost, up to half of --ttl (default a quarter)")
 	f.BoolVar(&r.passRedis, "pass-redis", false, "let CMD see the server's URL, with the password, in FAIRLOCK_REDIS")
@@ -185,7 +185,7 @@ func (r *runner) client() string {
 // unseen reports whether a client's name cannot contain a character.
 func unseen(c rune) bool { return c <= ' ' || c > '~' }
 
-// run waits for the lock and runs CMD. Its error has the exit code, also that of CMD.
+// run waits for the lock and runs CMD. Its error has the exit code, or that of CMD.
 func (r *runner) run(ctx context.Context, c *connection) error {
 	path, err := find(r.argv[0])
 	if err != nil {
@@ -343,7 +343,7 @@ func late(err error) error {
 
 // settle releases the lock, and returns CMD's code, unless the lock was lost.
 func (r *runner) settle(lease *fairlock.Lease, code int, err error) error {
-	if r.undead { // it may still work, so the lock must not be free before the lease ends
+	if r.stillRuns { // it may still work, so the lock must not be free before the lease ends
 		return err
 	}
 	released := within(releasing, func() error { return lease.Unlock(context.Background()) })
@@ -366,8 +366,8 @@ func (r *runner) settle(lease *fairlock.Lease, code int, err error) error {
 	return withCode(code, errSilent)
 }
 
-// showWait shows on a terminal, after the first second, who holds the lock and our position in the queue. Elsewhere,
-// with --verbose, it says so once. The returned function ends that and clears the line.
+// showWait shows the holder and our position in the queue on a terminal, after the first second. Elsewhere, with
+// --verbose, it prints them once. The returned function ends that and clears the line.
 func (r *runner) showWait(ctx context.Context, s *inspect.Server, client string) (stop func()) {
 	p := newProgress(os.Stderr)
 	if r.try || !p.on && !r.verbose {
@@ -405,7 +405,7 @@ func (r *runner) showWait(ctx context.Context, s *inspect.Server, client string)
 	}
 }
 
-// standing says who holds a lock, and how long it has been held.
+// standing returns the holder of a lock, and how long it has been held.
 func standing(l inspect.Lock) string {
 	others := ""
 	if n := len(l.Holders); n > 1 {
@@ -425,7 +425,8 @@ func standing(l inspect.Lock) string {
 	}
 }
 
-// released says who has released a lock that stays taken, and when it will be free, if that is known.
+// released returns the holder that has released a lock before its minimum hold is over, and when the lock will be free,
+// if that is known.
 func released(client string, free time.Duration) string {
 	text := ", released by " + client
 	if free > 0 {

@@ -25,7 +25,7 @@ type Locker struct {
 const year = 365 * 24 * time.Hour
 
 // NewLocker returns a Locker that locks the Mutex of client with the job's name until the job ends, and at least for
-// minHold. minHold is that of fairlock.WithMinHold, above 0 and at most a year. The README says which to choose.
+// minHold. That is the duration of fairlock.WithMinHold, above 0 and at most a year. The README says which to choose.
 // NewLocker does no I/O. The error is a fairlock.ErrInvalid, which says what is wrong with client or minHold.
 //
 // Close the client after the scheduler's Shutdown has returned.

@@ -13,11 +13,11 @@ import (
 // Give m a minimum hold (see fairlock.WithMinHold). Without one, a replica whose clock is behind runs the job again if
 // it has ended by then.
 //
-// The ctx of f ends when the lock is lost, and when gocron ends the job's ctx. fairlock.LeaseFromContext finds the
-// lease in it, for its fence. Every other error of TryDo is returned, and gocron passes it to the listener
-// gocron.AfterJobRunsWithError. It is the error of f, joined with a fairlock.ErrLost if the lock was lost while f ran.
-// If Redis did not serve the release after f, it is joined with a *fairlock.Error whose Op is "unlock". If Redis could
-// not be reached for 3 s, f was not called, and Op is "trydo".
+// The ctx of f ends when the lock is lost, and when gocron ends the job's ctx. It carries the lease
+// (fairlock.LeaseFromContext), which has a fence. Every other error of TryDo is returned, and gocron passes it to the
+// listener gocron.AfterJobRunsWithError. It is the error of f, joined with a fairlock.ErrLost if the lock was lost
+// while f ran. If Redis did not serve the release after f, it is joined with a *fairlock.Error whose Op is "unlock". If
+// Redis could not be reached for 3 s, f was not called, and Op is "trydo".
 //
 // Task panics if f is nil. Bad input to m's methods, such as a minimum hold below 0, is a fairlock.ErrInvalid at each
 // run.

@@ -8,9 +8,9 @@
 //
 // # Metrics
 //
-// Every acquisition gives one value of fairlock.wait.duration, and every lease one of fairlock.hold.duration.
-// fairlock.waiters and fairlock.leases return to 0 when no lock is waited for or held. Values are recorded with the ctx
-// of the acquisition, so exemplars point at the caller's span.
+// Every acquisition gives one value of fairlock.wait.duration, and every lease one of fairlock.hold.duration. The
+// numbers fairlock.waiters and fairlock.leases return to 0 when no lock is waited for or held. Values are recorded with
+// the ctx of the acquisition, so exemplars point at the caller's span.
 //
 // # Spans
 //

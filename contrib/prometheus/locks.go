@@ -58,9 +58,8 @@ type LockConfig struct {
 //
 // A lock that cannot be read is missing in that scrape, and fairlock_lock_inspection_failures_total counts it. The
 // first such scrape after one that has read all locks logs the reason. It does not export an invalid metric with the
-// reason. promhttp would answer with an error, and the process's other metrics would be lost while Redis fails. If
-// Redis hangs, a scrape ends after LockConfig.Timeout. At most eight requests go on, until go-redis's own timeouts end
-// them.
+// reason: promhttp would answer with an error, and lose the process's other metrics while Redis fails. If Redis hangs,
+// a scrape ends after LockConfig.Timeout. At most eight requests go on, until go-redis's own timeouts end them.
 type LockCollector struct {
 	admin   *admin.Client
 	locks   []fairlock.ID
@@ -201,8 +200,8 @@ func (c *LockCollector) Collect(ch chan<- prometheus.Metric) {
 	c.failures.Collect(ch)
 }
 
-// read reads the locks until ctx ends. go-redis does not interrupt a request when its ctx ends, so Collect waits for
-// the readings and not for the goroutines.
+// read reads the locks until ctx ends. A request of go-redis goes on after its ctx has ended, so Collect waits for the
+// readings and not for the goroutines.
 func (c *LockCollector) read(ctx context.Context) <-chan reading {
 	readings := make(chan reading, len(c.locks)) // so that no goroutine blocks
 	go func() {

@@ -43,10 +43,10 @@ type Config struct {
 	// to 0. By default the metrics do not have the label.
 	Name func(lock string) string
 
-	// Exemplar returns the exemplar for an event, such as the trace id of a span that is sampled, or nil for none. ctx is
-	// the caller's ctx of the acquisition, and may have ended. Exemplar is called for each value of a histogram and of a
-	// counter; it should be quick. The names of its labels are constants of yours: an invalid one panics, as it does in
-	// client_golang. An exemplar is left out if its values are not UTF-8, or if it is longer than
+	// Exemplar returns the exemplar for an event, such as the trace id of a span that is sampled, or nil for none. Its
+	// ctx is the caller's ctx of the acquisition, and may have ended. Exemplar is called for each value of a histogram
+	// and of a counter; it should be quick. The names of its labels are constants of yours: an invalid one panics, as
+	// it does in client_golang. An exemplar is left out if its values are not UTF-8, or if it is longer than
 	// prometheus.ExemplarMaxRunes. The default has no exemplars. They are exported if
 	// promhttp.HandlerOpts.EnableOpenMetrics is set.
 	Exemplar func(ctx context.Context) prometheus.Labels
@@ -118,7 +118,7 @@ func New(cfg Config) *Metrics {
 		renewals: counter("fairlock_lease_renewals_total", "Renewals of leases, those that failed included.",
 			labelError),
 		lostNotifications: counter("fairlock_notification_losses_total",
-			"Grants of which a heartbeat told, and no notification."),
+			"Grants that a heartbeat found, because the notification was lost."),
 	}
 	return m
 }

@@ -1,6 +1,5 @@
-// Command gateway stands before a language model that bears three answers at once, in any number of replicas. Users
-// take turns, however much one of them asks, and each has two answers at once at most. An answer is a stream of events,
-// and takes as long as it takes.
+// Command gateway limits a language model to three answers at once, over any number of replicas. Users take turns, and
+// each gets at most two answers at once, whatever it sends. An answer is a stream of events of any length.
 //
 //	go run ./gateway
 //	curl -N -H 'X-User: ann' -d 'Tell me a story.' localhost:8080/answers
@@ -12,9 +11,9 @@
 //	text    a line of the answer
 //	error   the answer ends before its time, or does not begin: ask again
 //
-// With "Prefer: wait=0" a request that would have to wait is answered by 429, and so is one of a user with too many
-// that wait. SIGTERM ends it in order: requests that wait are told to ask again, at another replica, and answers are
-// completed.
+// With "Prefer: wait=0" a request that would have to wait is answered by 429. A request of a user with too many waiting
+// requests is also answered by 429. After SIGTERM, waiting requests get an error event so that their clients try
+// another replica, and answers are completed.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command httpservice pays from accounts, over HTTP. A payment reads the balance, asks a bank, and writes: one at a
-// time for each account, in the order of the requests, however many replicas of the service there are. Each has its own
+// Command httpservice pays from accounts, over HTTP. A payment reads the balance, asks a bank, and writes. There is one
+// at a time for each account, in the order of the requests, over all replicas of the service. Each replica has its own
 // connection to one database.
 //
 //	go run ./httpservice
@@ -106,9 +106,9 @@ func run(ctx context.Context, cfg config, out io.Writer) (err error) {
 }
 
 // drain ends the service. The locks come first: requests that are queued for one are answered by 503 at once, and may
-// go to another replica. Those that hold one finish. Meanwhile the server still listens: a load balancer that has not
-// noticed yet gets 503 from /readyz and for each payment, which is better than a connection refused. Then the server
-// stops to listen, and waits for the last answers to be sent.
+// go to another replica. Those that hold one finish. Meanwhile the server still listens. Until a load balancer notices,
+// it gets 503 from /readyz and for each payment, which is better than a refused connection. Then the server stops to
+// listen, and waits for the last answers to be sent.
 //
 // The other way around, Server.Shutdown would wait for the requests that are queued, one after the other.
 //

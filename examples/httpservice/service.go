@@ -79,7 +79,7 @@ func (s *service) pay(w http.ResponseWriter, r *http.Request) {
 		slog.Warn("paid, but the lock was lost or not released", "account", p.account, "err", err)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]int{"balance": balance}) // a client that is gone repeats its request
+	_ = json.NewEncoder(w).Encode(map[string]int{"balance": balance}) // a client that has gone away repeats its request
 }
 
 // payLocked pays under the lock, whose lease ctx carries, and returns the new balance. After an error nothing is

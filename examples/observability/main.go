@@ -1,6 +1,5 @@
-// Command observability is an HTTP service that shows all there is to see of its locks: spans of who waits and who
-// holds, on the standard output; metrics for Prometheus; and the page, behind a login. A report is written by one
-// request at a time for each customer.
+// Command observability is an HTTP service that shows its locks: spans of waits and holds on the standard output,
+// metrics for Prometheus, and the page behind a login. A report is written by one request at a time for each customer.
 //
 //	FAIRLOCK_PAGE_PASSWORD=secret go run ./observability
 //	curl -d '' localhost:8080/customers/ann/reports & curl -d '' localhost:8080/customers/ann/reports

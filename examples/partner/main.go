@@ -1,11 +1,11 @@
-// Command partner stands before a partner's API that takes 100 requests a second, in any number of replicas. Tenants
-// take turns, and none has more than 20 requests a second, however many it sends.
+// Command partner limits a partner's API to 100 requests a second, over any number of replicas. Tenants take turns, and
+// each gets at most 20 requests a second, whatever it sends.
 //
 //	python3 -m http.server 8081          # a partner
 //	go run ./partner -api http://localhost:8081
 //	curl -i -H 'X-Tenant: ann' localhost:8080
 //
-// A request waits for its turn. One of a tenant with too many that wait is answered by 429.
+// A request waits for its turn. If too many requests of a tenant wait, the next one is answered by 429.
 package main
 
 import (

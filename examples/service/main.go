@@ -1,6 +1,5 @@
-// Command service is one service with all that locks need in it, made in order and ended in order. docs/service.md
-// explains it. It writes one report at a time for each customer, cleans up in one of its replicas, says who that is,
-// and has metrics.
+// Command service makes all that locks need in order, and ends it in order; docs/service.md explains it. It writes one
+// report at a time for each customer, cleans up in one of its replicas, names that leader, and has metrics.
 //
 //	go run ./service
 //	curl -d '' localhost:8080/customers/ann/reports & curl -d '' localhost:8080/customers/ann/reports

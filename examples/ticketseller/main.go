@@ -1,9 +1,9 @@
-// Command ticketseller sells the tickets of one concert through several sellers, each with a client of its own, as if
-// it were a process of its own. A sale takes a while: between looking for a free ticket and writing the sale down, a
-// card is charged. So each sale is made under a lock, and buyers are served in the order in which they came.
+// Command ticketseller sells the tickets of one concert through several sellers. Each has a client of its own, like a
+// process of its own. A sale takes a while: between looking for a free ticket and writing the sale down, a card is
+// charged. So each sale is made under a lock, and buyers are served in the order in which they came.
 //
-// A seller may be paused until its lease is over (a busy machine is enough), and go on when the next one is at it
-// already. No lock can prevent that. The database can: it has seen a higher fence, and refuses the late write.
+// A seller may be paused until its lease is over, for example by a busy machine, and continue while the next one sells.
+// No lock can prevent that. The database can: it has seen a higher fence, and refuses the late write.
 //
 //	go run ./ticketseller -sellers 4 -tickets 10 -buyers 15
 package main

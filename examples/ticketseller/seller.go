@@ -16,8 +16,8 @@ type seller struct {
 	refund  func(buyer string) error
 }
 
-// sell sells one ticket and returns its number, or errSoldOut, or fence.ErrStale if the lock was lost and others have
-// gone on.
+// sell sells one ticket and returns its number, or errSoldOut. It returns fence.ErrStale if the lock was lost and a
+// later holder has sold.
 func (s *seller) sell(ctx context.Context, buyer string) (ticket int, err error) {
 	err = s.lock.Do(ctx, func(ctx context.Context) error { // in line, behind all who came before
 		number, err := fence.FromContext(ctx, s.lock)
@@ -31,8 +31,8 @@ func (s *seller) sell(ctx context.Context, buyer string) (ticket int, err error)
 		if err := s.charge(ctx, buyer); err != nil {
 			return err
 		}
-		// The money is here, so the sale is written down even if ctx ends now. Whether it is too late for that, only the
-		// database knows: between a look at the lease and the write there is always time for a pause.
+		// The money is here, so the sale is written down even if ctx ends now. Only the database knows whether it is
+		// too late for that, because a pause can come between a look at the lease and the write.
 		if err := s.concert.sell(context.WithoutCancel(ctx), sold+1, buyer, number); err != nil {
 			return errors.Join(err, s.refund(buyer)) // too late, or the database is away: nothing was sold
 		}

@@ -1,6 +1,7 @@
 // Command worker does jobs from a list in Redis: several at once, but never two of one user at once. Start it in
-// several terminals, each with a name of its own; stop one with ^C or kill -9: no job is lost, and none of a user
-// begins before the last one has ended. The jobs at which one was killed wait until a worker of its name starts again.
+// several terminals, each with a name of its own, and stop one with ^C or kill -9. No job is lost, and a user's job
+// begins only when the one before it has ended. The jobs at which one was killed wait until a worker of its name starts
+// again.
 //
 //	go run ./worker -name one -add 20
 //	go run ./worker -name two

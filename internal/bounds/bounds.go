@@ -49,7 +49,7 @@ func WrongNamespace(ns string) string {
 	case strings.ContainsAny(ns, "{}"):
 		return "must not contain braces, which would move the keys' hash tag"
 	case Unseen(ns):
-		return fmt.Sprintf("%.40q has a space at an end, or a character that cannot be seen", ns)
+		return fmt.Sprintf("%.40q has a space at an end, or an invisible character", ns)
 	}
 	return ""
 }

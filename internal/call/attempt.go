@@ -34,7 +34,7 @@ func (c *Calls) WithTimeoutCause(parent context.Context, d time.Duration, late e
 }
 
 // RequestLimit is how long a call that never waits for the lock tries to reach Redis. The library has its own limit,
-// because go-redis reports the same outage after 0.1 to 36.5 s, depending on its version and the kind of client.
+// because go-redis reports the same outage after 0.1 to 36.5 s, by version and kind of client.
 const RequestLimit = 3 * time.Second
 
 // Persist calls f, which sends a request for the named lock, until it succeeds, its error is permanent, or ctx or the

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// confirmation is how long to wait for the confirmation of a subscription. The connection may be dead.
+	// confirmation is how long to wait for the confirmation of a subscription. The connection may be half-open.
 	confirmation = 5 * time.Second
 	// silence is the time without a message after which the connection is pinged, and then replaced. A half-open
 	// connection shows no error for minutes.

@@ -15,8 +15,8 @@ import (
 )
 
 // An outage begins with a failure that another one follows a second or more later. It is over 5 s after the latest
-// failure if a request has succeeded since, on a Cluster one for the lock whose request failed last; else a minute
-// after it. The next request logs that.
+// failure if a request has succeeded since (on a Cluster one for the lock whose request failed last). Otherwise it is
+// over a minute after that failure. The next request logs that.
 //
 //fairlock:fault Redis is down for a while: the log has one line when that is known, a second after it begins, and one with the first request that finds that it is over, whatever requests fail
 func TestOutage_BeginsAndEnds(t *testing.T) {
@@ -25,7 +25,7 @@ func TestOutage_BeginsAndEnds(t *testing.T) {
 		served = "outage is over: Redis serves this client again"
 	)
 	type lines = map[int]string                 // by ms
-	for events, want := range map[string]lines{ // ms, and what happens of which lock
+	for events, want := range map[string]lines{ // ms, what happens, and the lock
 		"0 fails x, 10 succeeds x, 20 is 0":                                                  nil,
 		"0 fails x, 999 fails x, 1000 succeeds x, 2000 is 0":                                 nil,
 		"0 fails x, 1000 fails x, 1500 began 0, 3000 fails x, 3000 succeeds y, 7999 began 0": {1000: begins},

@@ -29,13 +29,13 @@
 //
 //   - After 50 ms, another sender may take the place of one that waits for Redis, if requests are queued.
 //   - After 500 ms, and then each second, a Cluster's slots are read again (slots, reloaded), as after a request
-//     without a reply. go-redis itself does so only after a reply, or with a request after 10 s. Until then it calls a
-//     dead master.
-//   - After 1 s, a request that may be sent twice is queued again, before all others, as the connection may be dead. If
-//     that attempt hangs as well, it is queued again after 1, 2, 4, 8 and 16 s more, as the server may be slow. The
-//     first outcome counts. A later reply is dropped; grants in it reach their waiters by notifications and heartbeats.
-//     go-redis keeps the sender of a hanging batch until it gives up. So a batch whose requests are all queued again
-//     does not count as in flight, up to a bound.
+//     without a reply. go-redis itself does so only after a reply, or with a request after 10 s. Until then it sends
+//     requests to a failed master.
+//   - After 1 s, a request that may be sent twice is queued again, before all others, because the connection may be
+//     half-open. If that attempt hangs as well, it is queued again after 1, 2, 4, 8 and 16 s more, as the server may be
+//     slow. The first outcome counts. A later reply is dropped; grants in it reach their waiters by notifications and
+//     heartbeats. go-redis keeps the sender of a hanging batch until it gives up. So a batch whose requests are all
+//     queued again does not count as in flight, up to a bound.
 //   - After 2 s, a request without a reply counts as failed, and note is called.
 //
 // A lone request is sent inline, on its caller's goroutine. That saves two switches of goroutines, half the time of a
@@ -276,9 +276,9 @@ func (e *evals) send(r Request, once func(Request) (any, error)) (any, error) {
 	}
 }
 
-// leaveReplica has go-redis close a connection to a replica, so that the next one leads to the new primary. go-redis
-// 9.7 does that after an error that begins with READONLY. In those of scripts of Redis 6.2 and KeyDB it stands behind
-// other words. The key does not exist, because the server may be a primary again.
+// leaveReplica makes go-redis close a connection to a replica, so that the next one leads to the new primary. Version
+// 9.7 closes it after an error that begins with READONLY. In errors of scripts of Redis 6.2 and KeyDB, other words come
+// first. The key does not exist, because the server may be a primary again.
 var leaveReplica = NewScript(`local r = redis.pcall('DEL', KEYS[1])
 return type(r) == 'table' and redis.error_reply(r.err:match('READONLY.*') or r.err) or r`)
 
@@ -593,7 +593,7 @@ func (d *Dispatcher) alone(r *request) *batch {
 	return b
 }
 
-// inline sends a request. It leaves nothing in flight, also if a hook panics or ends the goroutine. A sender takes the
+// inline sends a request. It leaves nothing in flight, even if a hook panics or ends the goroutine. A sender takes the
 // requests that have queued meanwhile. When the deadline of its ctx ends the request, ctx has ended before inline
 // returns.
 func (d *Dispatcher) inline(r *request, b *batch) (reply any, err error) {

@@ -145,7 +145,7 @@ func (s *server) sent() (keys []string) {
 	return keys
 }
 
-// spare is how many commands or pipelines of a lane may be in flight in the place of those that are overdue.
+// spare is how many commands or pipelines of a lane may be in flight in place of overdue ones.
 const spare = 8
 
 // kinds are the two ways in which a Dispatcher works, with their bound of commands or pipelines in flight, in each
@@ -201,7 +201,7 @@ func send(ctx context.Context, d *dispatch.Dispatcher, key string) error {
 
 // The caller of a command that hangs returns when its ctx ends, and learns when the command is over. The error does not
 // wrap the cause of the ctx.
-func TestDispatcher_AbandonsACommandWhenItsContextEnds(t *testing.T) {
+func TestDispatcher_Abandon(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, _ int) {
 		cause := errors.New("enough")
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -224,7 +224,7 @@ func TestDispatcher_AbandonsACommandWhenItsContextEnds(t *testing.T) {
 }
 
 // A command whose ctx ends before a sender has taken it is never sent.
-func TestDispatcher_DoesNotSendWhatNobodyWaitsFor(t *testing.T) {
+func TestDispatcher_DropsAbandoned(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
 		s.begin(t, d, "hangs", bound, 60*time.Millisecond) // one after the other, each in a sender of its own
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -313,7 +313,7 @@ func (s *server) begin(t *testing.T, d *dispatch.Dispatcher, key string, n int, 
 }
 
 // An overdue sender whose command comes back at last does not add to those that took its place.
-func TestDispatcher_OverdueSendersStopWhenReplaced(t *testing.T) {
+func TestDispatcher_OverdueSendersStop(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
 		s.pause = time.Millisecond
 		prompt := bound - spare
@@ -327,7 +327,7 @@ func TestDispatcher_OverdueSendersStopWhenReplaced(t *testing.T) {
 }
 
 // Close finds an idle sender while commands are queued and another sender is about to be overdue.
-func TestDispatcher_CloseWhileSendersAreReplaced(t *testing.T) {
+func TestDispatcher_CloseDuringReplacement(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
 		prompt := min(bound-spare, 8)
 		s.begin(t, d, "hangs", bound-spare, 0)
@@ -365,9 +365,9 @@ func TestDispatcher_MassWithdrawal(t *testing.T) {
 	})
 }
 
-// On a plain client, commands that coincide go in one pipeline, in their order, and no more than 256 are in flight; on
+// On a plain client, commands that coincide go in one pipeline, in their order, and no more than 256 are in flight. On
 // others each goes alone.
-func TestDispatcher_PipelinesWhatCoincides(t *testing.T) {
+func TestDispatcher_Pipelines(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
 		s.begin(t, d, "hangs", bound-spare-1, 0)
 		s.begin(t, d, "hangs, too", 1, 0) // all senders are busy

@@ -14,8 +14,8 @@ import (
 	"github.com/fairlock/fairlock-go/internal/dispatch"
 )
 
-// dead has the first n times that a request is sent hang until the test ends, as on a connection that somebody on the
-// way has forgotten. It returns how often the request was sent. The caller calls end.
+// dead makes the first n attempts of a request hang until the test ends, as on a half-open connection. It returns how
+// often the request was sent. The caller calls end.
 func (s *server) dead(key string, n int32) (sent *atomic.Int32, end func()) {
 	over, sent := make(chan struct{}), new(atomic.Int32)
 	s.fault[key] = func(context.Context) error {
@@ -38,8 +38,8 @@ func (s *server) request(key string) dispatch.Request {
 	return dispatch.Request{Lock: key, Script: script, Keys: []string{key}, Repeatable: true}
 }
 
-// A request that may be sent twice is sent again when it has had no reply for a second, and again after 1, 2, 4 s more.
-// The first reply counts. An attempt without a reply has failed after 2 s, unless another one has a reply.
+// A request that may be sent twice is sent again after a second without a reply, and again after 1, 2, 4 s more. The
+// first reply counts. An attempt without a reply has failed after 2 s, unless another one has a reply.
 func TestHang_SentAgain(t *testing.T) {
 	type want struct {
 		sent   int32
@@ -90,8 +90,8 @@ func TestHang_SentAgain(t *testing.T) {
 	}
 }
 
-// Many requests hang on dead connections, in pipelines or alone, and some of them must not run twice: all others are
-// answered after a second.
+// Many requests hang on half-open connections, in pipelines or alone, and some of them must not run twice. All others
+// have a reply after a second.
 func TestHang_ManyAreSentAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
 		sent, end := s.dead("x", int32(bound-spare))
@@ -148,8 +148,8 @@ func TestHang_LeftWhileQueuedAgain(t *testing.T) {
 	})
 }
 
-// A request is sent by its hash, and by its text if the server does not have the script; to read only where the server
-// and its rights allow that.
+// A request is sent by its hash, and by its text if the server does not have the script. It is sent to read only if the
+// server and its rights allow that.
 func TestSend_Commands(t *testing.T) {
 	const unknown, denied = "ERR unknown command 'EVALSHA_RO'",
 		"NOPERM User u has no permissions to run the 'evalsha_ro' command"

@@ -26,8 +26,8 @@ func deadline(parent context.Context, t *testing.T) context.Context {
 	return ctx
 }
 
-// noRedis is where nothing is dialled. go-redis 9.23 resolves the name of a host when a client is made, and
-// package net shares what it resolves, between bubbles too.
+// noRedis is an address that is never dialled. It has no host name, because go-redis 9.23 resolves one when a client is
+// made, and package net shares the result between bubbles.
 const noRedis = "127.0.0.1:1"
 
 // inlineBubble runs a test in simulated time, of clients that obey deadlines.
@@ -144,8 +144,8 @@ func TestInline_CloseWaits(t *testing.T) {
 	})
 }
 
-// An inline command that hangs holds up no other: one that comes meanwhile goes to a sender, at once, and those that
-// come when each sender is busy need not wait for longer than 50 ms.
+// An inline command that hangs delays no other. One that comes meanwhile goes to a sender at once, and one that comes
+// when each sender is busy waits for at most 50 ms.
 func TestInline_HangingHoldsUpNoOther(t *testing.T) {
 	inlineBubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
 		warm(t, d)
@@ -165,7 +165,7 @@ func TestInline_HangingHoldsUpNoOther(t *testing.T) {
 }
 
 // What waits when an inline command ends goes to a sender, and the caller of that command returns.
-func TestInline_WhatWaitsIsSentAfterIt(t *testing.T) {
+func TestInline_QueuedSentAfterwards(t *testing.T) {
 	inlineBubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
 		warm(t, d)
 		s.beginInline(t, d, "hangs")
@@ -184,7 +184,7 @@ func TestInline_WhatWaitsIsSentAfterIt(t *testing.T) {
 
 // A hook that panics, or ends its goroutine, does so on the caller's goroutine. Nothing stays in flight, and what waits
 // is sent.
-func TestInline_HookThatEndsItsGoroutine(t *testing.T) {
+func TestInline_HookEndsGoroutine(t *testing.T) {
 	for name, end := range map[string]func(){"panic": func() { panic("hook") }, "exit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
 			inlineBubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
@@ -221,7 +221,7 @@ func TestInline_HookThatEndsItsGoroutine(t *testing.T) {
 }
 
 // After a command without a reply, the next one has a sender, which can be left when ctx ends.
-func TestInline_NotWhileRedisDoesNotAnswer(t *testing.T) {
+func TestInline_NotDuringOutage(t *testing.T) {
 	inlineBubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, _ int) {
 		warm(t, d)
 		s.fault["no reply"] = func(context.Context) error { return errReset }
@@ -250,9 +250,9 @@ type lateContext struct {
 
 func (c lateContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
-// When the deadline ends an inline command, ctx has ended when the caller returns, so that it finds the reason there,
-// and nothing is in flight. A ctx that does not end at its deadline delays its caller by 50 ms at most; a reply or
-// another error is not delayed.
+// When the deadline ends an inline command, ctx has ended when the caller returns, so that the reason is there. Nothing
+// is in flight. A ctx that does not end at its deadline delays its caller by 50 ms at most; a reply or another error is
+// not delayed.
 func TestInline_EndsAtTheDeadline(t *testing.T) {
 	for name, c := range map[string]struct {
 		key   string

@@ -78,8 +78,8 @@ func (d *Direct) Send(ctx context.Context, r Request) (any, error) {
 	return d.evals.send(r, func(r Request) (any, error) { return r.call(ctx, d.rdb).Result() })
 }
 
-// Counted is an argument that counts how often it is written to a connection. go-redis resends a command whose reply
-// was lost without reporting it, but it marshals the arguments each time.
+// Counted is an argument that counts how often it is written to a connection. A command whose reply was lost is sent
+// again by go-redis, which does not report it, but marshals the arguments each time.
 type Counted struct {
 	text    string
 	written atomic.Int32
@@ -139,7 +139,7 @@ var ErrCluster = errors.New("the server is a node of a Redis Cluster, which need
 var errEnded = errors.New("a hook of the Redis client has ended the goroutine")
 
 // ReplyIn returns the error that the server replied, without what hooks have wrapped it in, or "" if err has no reply
-// of the server. A reply of a Sentinel, also its nil in a failover, does not count.
+// of the server. A reply of a Sentinel does not count, not even its nil in a failover.
 func ReplyIn(err error) string {
 	if err == nil || errors.Is(err, redis.Nil) || strings.HasPrefix(err.Error(), "redis: all sentinels") {
 		return ""

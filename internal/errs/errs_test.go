@@ -13,7 +13,7 @@ import (
 )
 
 // The error of a ctx that the client has stopped is the client's. A cause of the caller's is added to the error of ctx,
-// also if it is the Closed of another client.
+// even if it is the Closed of another client.
 func TestEnded(t *testing.T) {
 	for _, c := range []struct {
 		cause error

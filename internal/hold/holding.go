@@ -166,7 +166,7 @@ func (h *Holding) Life() context.Context {
 // Err returns nil while the lock is held. Then it returns Unlocked, a Lost, Detached or Closed.
 func (h *Holding) Err() error { return context.Cause(h.Life()) }
 
-// Renew extends the lease to its TTL from now. It tries until ctx or the lease ends, also while Redis refuses. A
+// Renew extends the lease to its TTL from now. It tries until ctx or the lease ends, even while Redis refuses. A
 // request that hangs until the deadline at the beginning does not count if keep has renewed the lease meanwhile.
 func (h *Holding) Renew(ctx context.Context, t task.Task) error {
 	ctx, cancel := task.Joined(ctx, h.life)

@@ -24,8 +24,7 @@ import (
 )
 
 // What a lease of 3 s sends, and how it ends. Each event has its time in ms. "sent" is the next request that was sent,
-// "idle" says that there is none, "ended" is the outcome that was reported, and the others say what happens and what
-// comes of it.
+// or "idle" if there is none. "ended" is the outcome that was reported. The others say what happens, and its result.
 //
 //fairlock:promise A lease lasts: renewed when a third of its TTL has passed, for as long as it is held
 //fairlock:fault A renewal arrives after its lease was lost here: the lock is free when the safety margin is over, or at Unlock
@@ -55,7 +54,7 @@ func TestHolding(t *testing.T) {
 		// A late acquire of the token may take the lock, unless it has left.
 		"ambiguous: 100 unlock released, 100 sent leave with a tombstone, 100 ended released, 9999 idle",
 		"ambiguous: 0 redis forgets, 990 sent renew 3s, 990 sent leave with a tombstone, 990 ended taken, 9999 idle",
-		// A minimum hold is asked for in renewals, the first at once, and what is left of it in the release.
+		// Renewals request a minimum hold, the first at once, and the release its rest.
 		"minimum: 0 sent renew 5s, 1000 sent renew 4s, 1100 unlock released, 1100 sent release with a rest of 3.9s, 1100 ended released, 9999 idle",
 		// Nothing is sent for one that was detached, or of a client that was closed.
 		"100 detach nil, 100 ended detached, 100 unlock detached, 9999 idle",

@@ -21,8 +21,8 @@ func TestTerm_Planned(t *testing.T) {
 	}
 }
 
-// The first renewal after a handoff is due half a second after it, or when a third of what is left has passed, if that
-// is sooner.
+// The first renewal after a handoff is due half a second after it, or after a third of the remaining time, if that is
+// sooner.
 func TestTerm_AfterHandoff(t *testing.T) {
 	now := time.Now()
 	for left, want := range map[time.Duration]time.Duration{

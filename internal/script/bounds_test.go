@@ -115,8 +115,8 @@ func (m *machine) put(c crowd) {
 	require.NoError(m.t, err)
 }
 
-// Force-release looks at some of many holders in one call. It ends all leases up to the fence that its caller has seen
-// and no others, though all holders renew between two calls, and others come.
+// Force-release looks at some of many holders in one call. It ends exactly the leases up to the fence that its caller
+// has seen, even if all holders renew between two calls, and others come.
 func TestBounds_ForceReleaseGoesOn(t *testing.T) {
 	const n = 3000
 	m := newMachine(t, shared(t), semaphore(2*n))
@@ -239,8 +239,8 @@ func BenchmarkLongQueue(b *testing.B) {
 	}
 }
 
-// Each grant is of the waiter that is next, and over 2,000 grants the time for which keys hold permits is as their
-// shares, within 20 %.
+// Each grant is to the next waiter. Over 2,000 grants, the times for which keys hold permits are within 20 % of their
+// shares.
 //
 //fairlock:promise Shares of keys: over 2,000 grants, keys hold permits for as long as their shares say, within 20 %, with 2 to 50 keys on 8 permits
 func TestKeyed_HeldByShare(t *testing.T) {

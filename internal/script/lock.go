@@ -62,8 +62,8 @@ type Ticket uint64
 type Request struct {
 	Token      token.Token   // it says how long the lease is, and how many permits are requested
 	WaiterTTL  time.Duration // how long the waiter keeps its ticket without a heartbeat
-	MaxWaiters int           // the request is refused if so many others wait; 0: any number
-	MaxLine    int           // the request is refused if so many others of its key wait; 0: any number
+	MaxWaiters int           // the request is refused if this many others wait; 0: any number
+	MaxLine    int           // the request is refused if this many others of its key wait; 0: any number
 	Ticket     Ticket        // the waiter's, if it has one
 	Try        bool          // do not queue
 }
@@ -139,8 +139,8 @@ type Handoff struct {
 	Next      uint64  // of ForceRelease: where the next call goes on; 0: there are no more holders
 }
 
-// Rest is the remaining part of a minimum hold after a release. The lock stays taken for so long by another token. The
-// zero Rest is none.
+// Rest is the remaining part of a minimum hold after a release. Another token holds the lock for that time. The zero
+// Rest is none.
 type Rest struct {
 	Left time.Duration // none if it is not above 0
 	By   token.Token   // of the same weight as the lease's token
@@ -186,7 +186,7 @@ func (l Lock) Leave(ctx context.Context, rest Rest, leaving ...Leaving) (Handoff
 
 // ForceRelease takes the lock from holders whose fence is not above seen, and hands it to the next waiter. Because of
 // seen, a repeated or late request cannot take the lock from a later holder. One call looks at some of the holders.
-// from is 0 in the first call, and then the Next of the previous one, until that is 0.
+// Pass 0 as from in the first call, and then the Next of the previous one, until that is 0.
 func (l Lock) ForceRelease(ctx context.Context, seen, from uint64) (Handoff, error) {
 	return l.handoff(ctx, l.request("force_release", seen, from), readForced)
 }

@@ -37,7 +37,7 @@ const (
 
 var ctx = context.Background()
 
-// kind is a kind of lock, with what a party asks for that does not say.
+// kind is a kind of lock, with the weight of a party that names none.
 type kind struct {
 	name            string
 	weight, permits int // permits 0: a mutex
@@ -77,7 +77,7 @@ func numbered(client string, terms tokens.Terms, n int) token.Token {
 	return t
 }
 
-// party is one acquisition. Whenever it asks, it asks for the same.
+// party is one acquisition. All its requests have the same terms.
 type party struct {
 	name, client  string
 	n             int
@@ -94,8 +94,8 @@ func (p *party) token() token.Token {
 }
 
 // machine does steps to a lock, and checks the rules after each. The clock stands still between two steps. Only
-// redis-server's keys expire by its own clock: they last for whole minutes, less the time that a test takes, and time
-// passes for them by a shift of their TTL.
+// redis-server's keys expire by its own clock. They last for whole minutes, less the time that a test takes, and a
+// shift of their TTL makes time pass for them.
 //
 // Each step is sent twice, unless once is set: the second time changes nothing.
 type machine struct {
@@ -192,7 +192,7 @@ func (m *machine) read() (*rules.State, map[string]time.Duration) {
 	return rules.Read(m.clock, keys), left
 }
 
-// wholeMinutes rounds up what is left of a key; -1 is for ever.
+// wholeMinutes rounds up the remaining time of a key; -1 is for ever.
 func wholeMinutes(left time.Duration) time.Duration {
 	if left < 0 {
 		return left
@@ -271,7 +271,7 @@ func sends[T any](m *machine, send func() (T, error)) T {
 	return got
 }
 
-// judge checks the rules, and that each key expires that has to. The parties learn their tickets and fences.
+// judge checks the rules, and that each key that must expire has an expiry. The parties learn their tickets and fences.
 func (m *machine) judge(before *rules.State, again bool) *rules.State {
 	m.t.Helper()
 	after, left := m.read()
@@ -332,7 +332,7 @@ var (
 	keyOf   = regexp.MustCompile(`^[A-Z]+`)
 )
 
-// party returns the one of a word, "client/name*2", which may say of which client it is, and how many permits it wants.
+// party returns the party of a word, "client/name*2", with an optional client and number of permits.
 func (m *machine) party(word string) *party {
 	client, name, ok := strings.Cut(word, "/")
 	if !ok {
@@ -364,7 +364,7 @@ func (m *machine) party(word string) *party {
 
 // A scenario is a list of steps, in lines or separated by semicolons. After an arrow stands what a step gives:
 //
-//	acquire a b*2 x/c      parties; b asks for 2 permits, c is of client x; of 5: there are so many, its token says;
+//	acquire a b*2 x/c      parties; b requests 2 permits, c is of client x; of 5: the number of permits in its token;
 //	                       ttl 5m, wait 5m: durations; max 4, line 2: waiters; try: does not queue; ticket: with the one
 //	                       that it has -> granted, queued 1, busy lock, full 4 key, resized 5; if the test wants it,
 //	                       "by a" and "retry 45m"
@@ -463,7 +463,7 @@ func (m *machine) fence(o options) uint64 {
 	return o.who[0].fence
 }
 
-// by is who has a lease after the step, of as many permits unless it says.
+// by is the token that has a lease after the step, with the same number of permits by default.
 func (m *machine) by(o options, flags tokens.Flags) token.Token {
 	if !o.has("by") {
 		return token.Token{}
@@ -698,7 +698,7 @@ func (m *machine) nameOf(text string) string {
 //fairlock:fault A waiter is cut off when its turn comes: it is passed over, and comes back at its old position
 //fairlock:fault Redis loses its data: the lock begins anew, with higher numbers; its waiters come back with their tickets, and its old holder is told at its next renewal
 //fairlock:fault The server is full (OOM): what has to store something is refused; no lock is held by nobody; holders and queued waiters go on
-//fairlock:promise Turns between keys: the next permit goes to the key that holds the least for its share, of several to the one whose turn began first: whoever sends many requests delays the first waiter of another key by one turn
+//fairlock:promise Turns between keys: the next permit goes to the key that holds the least for its share, of several to the one whose turn began first: a key with many requests delays the first waiter of another key by one turn
 //fairlock:promise A wide request of a key: once its key holds nothing, at most one grant of each key that waited before it comes first
 //fairlock:fault A client is killed that has holders and waiters of many keys of a keyed semaphore: the others go on within one TTL and one WaiterTTL in all
 //fairlock:fault The lines, turns or holders of a keyed semaphore are lost: order within a key among those who are back; nobody is granted twice; nothing stays

@@ -346,7 +346,7 @@ func (l Lock) explain(err error) error {
 		if layout := otherLayout.FindStringSubmatch(err.Error()); layout != nil {
 			return &token.LayoutError{What: fmt.Sprintf("key %q", l.keys[0]), Layout: layout[1]}
 		}
-		return fmt.Errorf("%w (another program has written key %q; if nobody uses the lock, delete it)", err, l.keys[0])
+		return fmt.Errorf("%w (another program has written key %q; delete it if the lock is not in use)", err, l.keys[0])
 	case call.Forbidden:
 		return fmt.Errorf("keys %q: %w", keys, err)
 	}

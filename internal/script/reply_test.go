@@ -200,7 +200,7 @@ func TestReply_AmbiguousWithoutAReply(t *testing.T) {
 }
 
 // Words of a host's name, say, do not make an error one of Redis.
-func TestErrors_OnlyThoseOfRedisAreExplained(t *testing.T) {
+func TestErrors_OnlyRedisExplained(t *testing.T) {
 	const text = "lookup NOPERM-OOM-WRONGTYPE.example: no such host"
 	const denied = "ERR ACL failure in script: User u has no permissions to run the 'zadd' command" // Redis 7.4, Valkey
 	for cause, want := range map[error]string{
@@ -366,7 +366,7 @@ func FuzzParseNotification(f *testing.F) {
 			require.Equal(t, script.Grant{}, g)
 			return
 		}
-		if g.Fence > 0 { // else the head is told after how long it can ask
+		if g.Fence > 0 { // else the head is told when it can send acquire
 			plausible(t, reflect.ValueOf(g), 0)
 		}
 		require.Len(t, strings.Split(message, " "), 3)

@@ -9,9 +9,10 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// verb is all that the tests of this package know of a verb. What is the same for all verbs is derived from it: that
-// the method sends what the header of the script names and refuses replies of another form; a foreign key, another
-// layout, a script that Redis does not know, lost replies; that the cost does not grow.
+// verb is all that the tests of this package know of a verb. Tests of all verbs are derived from it. They check that
+// the method sends the arguments that the header of the script names, and refuses replies of another form. They try a
+// foreign key, another layout, a script that Redis does not know, and lost replies. They check that the cost does not
+// grow.
 type verb struct {
 	name string // as the script's
 
@@ -28,7 +29,7 @@ type verb struct {
 // sample is a request to a lock as machine.contend makes it, or an idle one.
 type sample struct {
 	send func(script.Lock, requesters) error
-	// whose lease or ticket it ends, also if it fails then; nil: a request that fails changes nothing
+	// the token whose lease or ticket it ends, even if it fails then; nil: a request that fails changes nothing
 	ends func(requesters) token.Token
 	// the locks (idle, contended) on which it works even if their number is damaged
 	unnumbered []string

@@ -11,8 +11,8 @@ import (
 	"github.com/fairlock/fairlock-go/internal/testclock"
 )
 
-// Timers that are due at one instant are called in the order in which they were set, each when what the one before has
-// begun waits. So it does not matter that goroutines that are ready together run in any order.
+// Timers that are due at one instant are called in the order in which they were set. Each is called when all goroutines
+// that the one before has started wait. So the order of goroutines that are ready together does not matter.
 func TestOrdered(t *testing.T) {
 	for range 20 { // package time would call them in another order each time
 		synctest.Test(t, func(t *testing.T) {

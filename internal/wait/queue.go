@@ -220,7 +220,7 @@ func (q *queue) replied() {
 	q.served, q.failing = q.all.env.Clock.Now(), nil
 }
 
-// unserved returns the later of began and the time of the latest reply to a waiter or a heartbeat. failure is the
+// unserved returns the later of began and the time of the latest reply to a waiter or a heartbeat. It also returns the
 // latest failure since that reply, or nil.
 func (q *queue) unserved(began time.Time) (since time.Time, failure error) {
 	q.mu.Lock()

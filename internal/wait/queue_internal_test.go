@@ -11,9 +11,9 @@ import (
 	"github.com/fairlock/fairlock-go/internal/script"
 )
 
-// The interval is a second, or a third of the smallest TTL of the waiters if that is shorter: the lease of a waiter
-// whose notification is lost lasts no longer. A heartbeat lists the client's first waiter, and those whose time has
-// come. One that needs it has an earlier heartbeat.
+// The interval is a second, or a third of the smallest TTL of the waiters if that is shorter, because the lease of a
+// waiter whose notification is lost lasts no longer. A heartbeat lists the client's first waiter, and those whose time
+// has come. One that needs it has an earlier heartbeat.
 func TestQueue_Heartbeats(t *testing.T) {
 	for want, ttls := range map[string]map[int]time.Duration{ // of waiters, by the ms at which they are queued
 		"1000: 1, 2000: 3, 3000: 1, 4000: 3": {0: time.Minute, 1: time.Minute, 2: time.Minute},

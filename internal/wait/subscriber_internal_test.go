@@ -10,8 +10,8 @@ import (
 	"github.com/fairlock/fairlock-go/internal/task"
 )
 
-// A subscription that was up when a lock was granted, and has not brought the notification, is made again, at most once
-// a minute: the reason can be that others may not publish.
+// A subscription that was up when a lock was granted, and has not brought the notification, is made again. That happens
+// at most once a minute, because the reason can be a missing right of others to publish.
 //
 //fairlock:fault The user lacks rights
 func TestSubscriber_Miss(t *testing.T) {

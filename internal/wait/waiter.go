@@ -46,7 +46,7 @@ type Kind int
 
 // The kinds.
 const (
-	Queued           Kind = iota + 1 // it has joined the queue; once, also if it is dropped and queued again
+	Queued           Kind = iota + 1 // it has joined the queue; once, even if it is dropped and queued again
 	NotificationLost                 // a heartbeat found that it was granted the lock without a notification
 	Granted                          // it holds the lock in Redis
 	Left                             // it has given up
@@ -86,7 +86,7 @@ type Waiter struct {
 }
 
 // queuedSince is a reply that found a waiter queued. A grant with a fence above last was made after it, and so after
-// the request was sent. An earlier grant has a lower fence, also after Redis has lost data.
+// the request was sent. An earlier grant has a lower fence, even after Redis has lost data.
 type queuedSince struct {
 	sent time.Time // when the request was sent
 	last uint64    // the lock's last number in the reply
@@ -120,7 +120,7 @@ func (w *Waiter) proceed(ctx context.Context) {
 	}
 }
 
-// outageLeft returns for how long Redis may still not serve the lock's waiters; false: for as long as ctx lasts.
+// outageLeft returns the remaining time in which Redis may not serve the lock's waiters; false: as long as ctx lasts.
 func (w *Waiter) outageLeft() (left time.Duration, limited bool) {
 	most := w.request.MaxOutage
 	if most == 0 && !w.all.env.Calls.Answered() {
@@ -185,7 +185,7 @@ func (w *Waiter) failed(ctx context.Context, err error) {
 	w.all.env.Log.DebugContext(ctx, "waiter will send acquire again", "lock", w.queue.lock.Name, "token", w.token, "err",
 		err)
 	w.waits = true
-	if isRefused { // the next heartbeat wakes it, so that a thousand waiters send one request a second
+	if isRefused { // the next heartbeat posts an event to it, so that a thousand waiters send one request a second
 		return
 	}
 	w.postAfter(w.pause.Next(call.Jitter(w.token.Text())), event{kind: acquireNow})
@@ -242,7 +242,7 @@ func (w *Waiter) wait(ctx context.Context) {
 	}
 }
 
-// handle handles an event. isNotified tells that a notification has come as well.
+// handle handles an event. A notification has come as well if isNotified is set.
 func (w *Waiter) handle(e event, isNotified bool) {
 	now := w.all.env.Clock.Now()
 	switch e.kind {
@@ -290,7 +290,7 @@ func (w *Waiter) granted(g script.Grant) {
 func (w *Waiter) left(err error) { w.step.Kind, w.step.Err = Left, err }
 
 // ended ends the acquisition because ctx has ended, or because MaxOutage is over, unless Redis has served another
-// waiter meanwhile. own is the error of an acquire that ctx has ended, or nil.
+// waiter meanwhile. If ctx has ended an acquire, own is its error, otherwise nil.
 func (w *Waiter) ended(ctx context.Context, own error) {
 	err := errs.Ended(ctx)
 	since, failure := w.queue.unserved(w.request.Began)

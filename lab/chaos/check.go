@@ -104,7 +104,7 @@ func (t *trial) checkTrust(record monitor.Record, events []history.Event) {
 				last = history.Span{From: l.From, To: max(last.To, l.To)}
 			}
 		}
-		if last.To == 0 { // it hung when the lease began; who holds the lock is checked without it
+		if last.To == 0 { // it hung when the lease began; the holders are checked without it
 			t.counts["trusted times of leases that the monitor has not seen"]++
 			continue
 		}

@@ -31,7 +31,7 @@ type childConfig struct {
 	Logs   string   // directory
 }
 
-// order is what a process is told.
+// order is a command to a process.
 type order string
 
 const (

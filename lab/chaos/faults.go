@@ -237,8 +237,8 @@ func (t *trial) lose(since int64, locks ...string) {
 	}
 }
 
-// loseLastSecond kills redis-server, which comes back without what it has written in the last second or less, as after
-// a crash of its machine with appendfsync everysec.
+// loseLastSecond kills redis-server, which comes back without its writes of the last second or less, as after a crash
+// of the machine with appendfsync everysec.
 func loseLastSecond(t *trial, d dice) error {
 	from := now()
 	file, size, err := t.appendOnlyFile()

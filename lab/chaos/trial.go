@@ -68,7 +68,7 @@ type trial struct {
 	mu     sync.Mutex
 	run    history.Run    // guarded by mu
 	counts map[string]int // guarded by mu: what has happened
-	stood  time.Duration  // guarded by mu: for how long redis-server stood still in all
+	stood  time.Duration  // guarded by mu: how long redis-server stood still in all
 	all    []*process     // guarded by mu: their numbers are their places
 	steps  []clockStep    // guarded by mu
 	log    []history.Note // guarded by mu: what was done
@@ -304,8 +304,7 @@ func (t *trial) stopwatch() func() time.Duration {
 	return func() time.Duration { return time.Since(began) - (stood() - before) }
 }
 
-// stepped is for how long leases and tickets may last longer now, because the server's clock was stepped back
-// meanwhile.
+// stepped is how much longer leases and tickets may last now, because the server's clock was stepped back meanwhile.
 func (t *trial) stepped() time.Duration {
 	var sum time.Duration
 	for _, s := range slices.Backward(t.steps) {
@@ -341,7 +340,7 @@ func (t *trial) end() {
 	}
 }
 
-// testProgress tests that every lock can be taken, though those that held it or waited for it may be dead.
+// testProgress tests that every lock can be taken, even if holders and waiters have crashed.
 func (t *trial) testProgress() {
 	t.t.Helper()
 	client, err := fairlock.New(t.rdb, fairlock.Config{
@@ -351,7 +350,7 @@ func (t *trial) testProgress() {
 	defer client.Close()
 	within := max(t.run.TTL, t.run.WaiterTTL) + t.stepped() + sec
 	if t.scenario.net != nil {
-		within += t.scenario.net.Delay // a renewal of a dead holder may come so late
+		within += t.scenario.net.Delay // a renewal of a killed holder may come so late
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), within+10*sec)
 	defer cancel()
@@ -373,7 +372,7 @@ func (t *trial) testProgress() {
 	all.Wait()
 }
 
-// testNothingLeft tests that nobody holds a lock or waits for one.
+// testNothingLeft tests that no lock is held or has waiters.
 func (t *trial) testNothingLeft() {
 	t.t.Helper()
 	stay := map[string]bool{}

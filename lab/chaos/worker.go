@@ -316,7 +316,7 @@ func (w *workers) stoodStill(since int64) bool {
 	return w.paused.Load() >= since
 }
 
-// slowClock is the system's, slower by so many thousandths.
+// slowClock is the system's clock, slow by slow thousandths.
 type slowClock struct {
 	began time.Time
 	slow  int

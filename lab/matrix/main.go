@@ -44,7 +44,7 @@ var groups = []group{
 	{"command", []string{"./cmd/fairlock", "./internal/tools/doctor", "./internal/tools/inspect"}},
 }
 
-// wanted are the servers that the page names, also if nobody has tried them: all versions with this beginning.
+// wanted are the servers that the page names, even untested ones: all versions with this beginning.
 var wanted = []string{
 	"Redis 6.2", "Redis 7.0", "Redis 7.4", "Redis 8", "Valkey 8", "Valkey 9", "KeyDB 6.3",
 }
@@ -61,7 +61,7 @@ func main() {
 
 const resultsFile = "lab/matrix/results.json"
 
-// run tries each binary, and writes what came out, also if tests have failed.
+// run tests each binary, and writes the results, even if tests have failed.
 func run(ctx context.Context, root string, binaries []string) error {
 	if len(binaries) == 0 {
 		return errors.New(`which servers? make matrix SERVERS="path/to/redis-server path/to/valkey-server"`)

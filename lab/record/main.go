@@ -1,5 +1,5 @@
-// Command record writes the table of docs/promises.md from what make states, make sim, make chaos and make mutants
-// print, which it reads from its standard input.
+// Command record writes the table of docs/promises.md. It reads what make states, make sim, make chaos and make mutants
+// print from its standard input.
 package main
 
 import (

@@ -156,8 +156,8 @@ func replied(sent string) []string {
 	return words
 }
 
-// mayRefuse reports whether a full server may refuse a script: the acquire of a newcomer, or one that ends no lease and
-// has only to admit waiters.
+// mayRefuse reports whether a full server may refuse a script: the acquire of a new waiter, or a script that ends no
+// lease and only admits waiters.
 func mayRefuse(s step, before *rules.State) bool {
 	ends := func(is func(rules.Holder) bool) bool { return slices.ContainsFunc(before.Live(), is) }
 	switch s.verb {

@@ -20,9 +20,9 @@ type conversation struct {
 	process *process
 
 	twice atomic.Int64 // after how long its next acquire runs again; 0: not at all
-	hangs atomic.Int64 // for how long each request hangs that is sent now; 0: not at all
+	hangs atomic.Int64 // how long each request hangs that is sent now; 0: not at all
 
-	renewalHangs atomic.Int64 // for how long the next renewal hangs
+	renewalHangs atomic.Int64 // how long the next renewal hangs
 
 	mu sync.Mutex
 	// guarded by mu: by token: when a waiter that was told that it is queued has to request the lock again, because that

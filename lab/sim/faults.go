@@ -257,7 +257,7 @@ var faults = []*fault{
 			w.server.Stop()
 			w.observer.replace(func() { restore(w.server, saved) }, w.observer.locks...)
 			w.excuse()
-			w.sleep(time.Millisecond) // all that connect again at once find no server
+			w.sleep(time.Millisecond) // clients that connect again at once find no server
 			w.loss("", from, w.now())
 			w.server.Start()
 		})
@@ -352,7 +352,7 @@ func (w *world) away(process int, length time.Duration) {
 	})
 }
 
-// killed notes that nothing of what a process does is recorded any more.
+// killed ends the recording of a process.
 func (w *world) killed(p *process) {
 	w.update(func(r *history.Run) {
 		r.Kills = append(r.Kills, history.Span{Process: p.number, From: w.now(), To: w.now()})

@@ -70,8 +70,8 @@ func (o *observer) ended(l *observed, h rules.Holder, now int64) {
 	}
 }
 
-// lasts checks until when a lease is kept that was renewed, or that has the rest of the minimum hold of another one.
-// until is as Event.At.
+// lasts checks the end of a renewed lease, or of one that has the rest of another one's minimum hold. The time until is
+// as Event.At.
 func (o *observer) lasts(had, h rules.Holder, until int64) {
 	m := o.minimum(had)
 	switch {

@@ -66,7 +66,7 @@ type observed struct {
 	forgotten map[string]int64 // waiters whose queue was forgotten, and that are not back: since when, as Event.At
 
 	last rules.Holder // whose lease has ended last, by itself or by a script
-	// when the number that a resize had set was lost, in µs of the server: more may fit, and nobody is told
+	// when the number that a resize had set was lost, in µs of the server: more may fit, without a notification
 	grew      int64
 	headSince int64 // when the first waiter became that, as Event.At
 }
@@ -229,7 +229,7 @@ func (o *observer) hold() bool {
 	return false
 }
 
-// step steps the server's clock, also while it stands still.
+// step steps the server's clock, even while it stands still.
 func (o *observer) step(by time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

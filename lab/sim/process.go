@@ -36,7 +36,7 @@ type target struct {
 	others  int    // that the tokens of some requests say instead; 0: there is one number
 }
 
-// targetsOf are those of a run whose semaphores have so many permits.
+// targetsOf are the targets of a run whose semaphores have the given number of permits.
 func targetsOf(permits int) []target {
 	return []target{
 		{"mutex", "mutex", 0, 0}, {"other", "mutex", 0, 0}, {"semaphore", "semaphore", permits, permits + 2},
@@ -44,7 +44,7 @@ func targetsOf(permits int) []target {
 	}
 }
 
-// terms are those of a token that asks for one permit, for no worker.
+// terms are those of a token that requests one permit, for no worker.
 func (t target) terms() tokens.Terms {
 	terms := tokens.Terms{TTL: ttl, Weight: 1, Permits: t.permits}
 	if t.kind == "keyed" {
@@ -267,7 +267,7 @@ func (p *process) newCall(worker int, lock string) *call {
 	return &call{process: p, worker: worker, number: p.calls, began: time.Now(), lock: lock}
 }
 
-// draw draws what a call asks for.
+// draw draws what a call requests.
 func (c *call) draw(t target, m mix, random *rand.Rand) {
 	c.weight, c.permits = 1, t.permits
 	if t.others > 0 && one(random, m.smaller) {
@@ -523,7 +523,7 @@ type anyLock interface {
 	Resume(ctx context.Context, h fairlock.Handle) (*fairlock.Lease, error)
 }
 
-// pause sleeps by the process's clock, also when the process is to end.
+// pause sleeps by the process's clock, even when the process is to end.
 func (p *process) pause(d time.Duration) { sleep(p.clock, d) }
 
 // waitOn sleeps as pause does, or until the lease ends.

@@ -21,10 +21,10 @@ var rare = []struct {
 		return s.Verb == "acquire" &&
 			s.Before.Tombstones[s.Args[1]] > s.Before.Now
 	}},
-	{"a queue of which a key was lost is forgotten", func(s *rules.Step) bool {
+	{"a queue with a lost key is forgotten", func(s *rules.Step) bool {
 		return len(s.Before.Waiters) > 0 && !s.Before.Whole() && s.After.Last > 0
 	}},
-	{"permits of which a key was lost are forgotten", func(s *rules.Step) bool { return s.Before.Lost && !s.After.Lost }},
+	{"permits with a lost key are forgotten", func(s *rules.Step) bool { return s.Before.Lost && !s.After.Lost }},
 	{"a lease is resumed", func(s *rules.Step) bool {
 		return replies(s, "resume", "resumed") &&
 			s.Before.Holder(s.Args[4]) == nil
@@ -75,7 +75,7 @@ var rare = []struct {
 		}
 		return false
 	}},
-	{"lines of which a key was lost are forgotten", func(s *rules.Step) bool {
+	{"lines with a lost key are forgotten", func(s *rules.Step) bool {
 		return len(s.Before.Levels) != len(s.Before.Lines) && s.After.Whole() && s.Verb != "renew"
 	}},
 	{"a resize drops a waiter", func(s *rules.Step) bool {

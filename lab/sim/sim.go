@@ -2,7 +2,7 @@
 // other faults come from one seed.
 //
 // After each script of a lock, the lock's data in the server keep the rules of package rules. So a script that breaks
-// the protocol is found as soon as a run exercises it, also after lost data. The history of the run, which is what
+// the protocol is found as soon as a run exercises it, even after lost data. The history of the run, which is what
 // clients have seen, is checked by package history. A few rules for clients are in rules.go.
 //
 // A run has two phases. In the safety phase faults occur. The seed determines the kinds of faults of a run and how
@@ -95,7 +95,7 @@ type world struct {
 	other    release       // of the clients in odd slots
 
 	mu        sync.Mutex
-	processes []*process      // guarded by mu: all, also those that have crashed
+	processes []*process      // guarded by mu: all, including crashed ones
 	current   []*process      // guarded by mu: the live one of each slot
 	events    []history.Event // guarded by mu
 	run       history.Run     // guarded by mu

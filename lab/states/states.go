@@ -48,8 +48,8 @@ type explorer struct {
 	other   map[string]*redis.Script // those of the other release
 }
 
-// Explore tries all histories of that many steps, and of fewer, or until it has seen so many states. After each length
-// it calls progress.
+// Explore tries all histories of up to depth steps, or until it has seen that many states. After each length it calls
+// progress.
 func Explore(k *Kind, depth, states int, servers []*redis.Client, progress func(Result)) (r Result, err error) {
 	e := &explorer{k, servers, map[string]*redis.Script{}, map[string]*redis.Script{}}
 	for hash, source := range script.Sources() {
@@ -239,7 +239,7 @@ func (e *explorer) canonical(n *node, s *rules.State) hash {
 			f(k.fences[1])
 		}
 		f(n.rest)
-		for _, key := range e.callerKeys { // 0: nobody waits for it, or holds it
+		for _, key := range e.callerKeys { // 0: it has no waiters and no holders
 			f(s.Turns[key].Since)
 			f(s.Held[key].Fence)
 		}

@@ -17,8 +17,8 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// What requests bring. A lease is longer than a waiter lives, and the queue's clock, which advances by a second at
-// most, is behind when a lease has ended.
+// What requests bring. A lease is longer than a waiter lives. The queue's clock, which advances by a second at most, is
+// behind when a lease has ended.
 const (
 	ttl       = 10 * time.Second
 	waiterTTL = 4 * time.Second
@@ -33,7 +33,7 @@ type Kind struct {
 	Name       string
 	lock       func(rdb script.Sender) script.Lock
 	keys       []string
-	tokens     []token.Token // the last two of them: who resumes, and who has the rest of a minimum hold
+	tokens     []token.Token // the last two of them: the one that resumes, and the one with the rest of a minimum hold
 	same       int           // so many of the first tokens are interchangeable
 	resizes    []int
 	callerKeys []string // of a keyed semaphore, the keys that callers choose

@@ -1,23 +1,31 @@
 -- acquire: requests the lock, and joins the queue unless told not to.
 -- ARGV  fence_ttl token waiter_ttl max_waiters ticket max_line
---       waiter_ttl: ms, 0: do not queue; max_waiters: 0 for any number; ticket: the waiter's, 0 if it has none; max_line: as
---       max_waiters, of those of its key
--- reply granted fence state     state: of the queue afterwards, as in the reply of release
---     | queued ticket position last retry_after holder    position: in its line; last: the last number, after everything in
---       this script; retry_after: for the first of the queue, ms until another request can help, else -1; holder: token of a
---       holder, or nothing
---     | busy state free why holder    free: ms after which rests of minimum holds have ended that are in the way, -1 if something
---       else is; why: lock (too little is free), key (its key is at its limit) or turn (others come first); holder: one that is
---       in the way, or nothing
---     | full waiters why    waiters, and why: of the lock, or of the key
---     | resized permits    more permits are requested than a resize has set
+--       waiter_ttl   ms; 0: do not queue
+--       max_waiters  the bound on waiters of the lock; 0: any number
+--       ticket       the waiter's ticket; 0 if it has none
+--       max_line     the bound on waiters of the token's key; 0: any number
+-- reply granted fence state
+--       state        of the queue afterwards, as in the reply of release
+--     | queued ticket position last retry_after holder
+--       position     in its line
+--       last         the last number, after everything in this script
+--       retry_after  for the first of the queue, ms until another request can help; else -1
+--       holder       the token of a holder, or nothing
+--     | busy state free why holder
+--       free         ms after which rests of minimum holds that block the token have ended; -1 if something else blocks it
+--       why          lock: too little is free; key: its key is at its limit; turn: others come first
+--       holder       a holder that blocks the token, or nothing
+--     | full waiters why
+--       waiters      their number; why: of the lock, or of the key
+--     | resized permits
+--       permits      the number that a resize has set; more are requested
 local token, waiter_ttl, max_waiters, ticket, max_line = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 waiter_ttl, max_waiters, ticket, max_line = tonumber(waiter_ttl), tonumber(max_waiters), tonumber(ticket), tonumber(max_line)
 local ttl, life = ttl_of(token), waiter_ttl + KEPT
 
 read_number(ticket)
 read_resized()
--- The request was sent before its token left, and arrives after.
+-- This is a late copy: the waiter has already left.
 if has_tombstone(token) then return 'busy blocked -1 lock' end
 
 -- The reply to an earlier request was lost, or the notification of a grant.
@@ -30,7 +38,7 @@ end
 open()
 local queued_as = waiting > 0 and tonumber(call('ZSCORE', queue, token) or nil) or nil
 local function join(as)
-  if queued_as then call('ZREM', queue, '') end -- on a full server the rest passes
+  if queued_as then call('ZREM', queue, '') end -- after it, a full server accepts the other writes
   waiting = waiting + call('ZADD', queue, text_of(as), token)
   call('ZADD', heartbeats, text_of(clock + waiter_ttl * 1000), token)
   joined(token, as, queued_as)

@@ -1,17 +1,18 @@
--- heartbeat: keeps the tickets of one client's waiters, and tells what became of each.
+-- heartbeat: keeps the tickets of one client's waiters, and returns the state of each.
 -- ARGV  fence_ttl waiter_ttl token...
---       waiter_ttl: ms; token: of waiters, in the order of their tickets
+--       waiter_ttl   ms
+--       token        of waiters, in the order of their tickets
 -- reply last retry_after states
---       last: the last number, after everything in this script; retry_after: 0 if a bound was reached; ms until another
---       request can help if one of the tokens is the head, else -1; states: a letter for each token: q queued, h holds the
---       lock, n neither (request again, with the ticket)
+--       last         the last number, after everything in this script
+--       retry_after  0 if a bound was reached; ms until another request can help if one of the tokens is the head; else -1
+--       states       a letter for each token. q: queued; h: holds the lock; n: neither (request again, with the ticket)
 local waiter_ttl = ARGV[2]
 waiter_ttl = tonumber(waiter_ttl)
 local FIRST, tokens, states, beats = 3, #ARGV - 2, {}, {}
 
 read_number(0)
 open()
-call('ZREM', queue, '') -- a first write that takes no memory: a full server lets the rest pass
+call('ZREM', queue, '') -- a first write that takes no memory: after it, a full server accepts the other writes
 
 local ends = text_of(clock + waiter_ttl * 1000)
 for i = 1, tokens do
@@ -31,7 +32,7 @@ drop_expired()
 local state = admit()
 if waiting > 0 then write_number(0) end
 
--- After a loss of data, a client may list its waiters in another order than that of the queue.
+-- After a loss of data, a client may list its waiters in an order that is not that of the queue.
 local head, mine = call('ZRANGE', queue, 0, 0)[1], nil
 for i = 1, tokens do
   local token = ARGV[FIRST + i - 1]

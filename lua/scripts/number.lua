@@ -1,8 +1,8 @@
 -- The lock's one series of numbers, tickets and fences, and the queue's clock.
 --
--- number  string  "<layout> <last> <clock> <at>": the layout of all keys; the last number that was given or brought; the
---                 queue's clock, and the server's time when that was set, in µs. After a resize " <permits>"
---                 follows: while a slot moves, a release cannot declare the key resized, which is nearly never there
+-- number  string  "<layout> <last> <clock> <at>": the layout of all keys, the last number that was given or brought, the
+--                 queue's clock, and the server's time when that clock was set, in µs. After a resize " <permits>"
+--                 follows: while a slot moves, a release cannot declare the key resized, which seldom exists
 --
 -- The next number is the time in µs, or the last number + 1 if that is higher. So numbers rise if the clock stands
 -- still or steps back, and after a loss of data. The queue's clock advances with the server's, by at most a second at
@@ -10,10 +10,10 @@
 
 local last, clock
 local missing = false -- whether there was no number when the script began
-local queue_ms -- for how long the queue lasts, if the script knows it
+local queue_ms -- how long the queue lasts, if the script knows it
 
--- read_number reads the number, and brings the queue's clock forward, once. Without a number, last is the highest number that
--- the holders and the queue have. A ticket that the request brings (0: none) raises last. It writes nothing.
+-- read_number reads the number, and brings the queue's clock forward, once. Without a number, last is the highest
+-- number of the holders and the queue. A ticket that the request brings (0: none) raises last. It writes nothing.
 local function read_number(ticket)
   if last then return end
   read_time()

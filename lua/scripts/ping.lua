@@ -1,5 +1,5 @@
--- ping: calls what a lock needs, with a key that does not exist, and leaves none. Redis refuses that where it would refuse a lock, as
--- some managed services do with TIME. It is no verb of a lock, and built alone.
+-- ping: calls what a lock needs, with a key that does not exist, and leaves none. Redis refuses it where it would refuse a lock, as
+-- some managed services refuse TIME. It is not a verb of a lock, and is built alone.
 -- KEYS  absent
 -- ARGV
 -- reply deleted

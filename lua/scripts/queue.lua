@@ -2,14 +2,15 @@
 --
 -- queue       zset  token -> ticket
 -- heartbeats  zset  token -> when the waiter expires without a heartbeat, by the queue's clock (number.lua)
--- tombstones  zset  token that has left, or whose lease was taken over -> until when it is refused, by the server's clock
+-- tombstones  zset  token -> until when it is refused, by the server's clock. The token has left, or its lease was taken
+--                   over
 --
 -- A script may run twice for one request, and Redis rolls nothing back when a later command fails. So each script is
--- idempotent for its token, and bounded, and reads all keys that can have a wrong type before it writes. The first
--- write of a script is the one that a full server refuses: Redis lets a script finish that has written.
+-- idempotent for its token, and bounded, and reads all keys that can have a wrong type before it writes. A full server
+-- refuses only the first write of a script: after that, Redis lets the script finish.
 
-local waiting -- how many are queued, once open() was called
-local too_heavy = 0 -- heads that this script has dropped because they ask for more permits than a resize has set
+local waiting -- the number of waiters, once open() was called
+local too_heavy = 0 -- heads that this script has dropped because they request more permits than a resize has set
 local handed = '' -- ' <token> <fence> <ms>' of each waiter that this script has handed the lock
 local changed = false -- whether another waiter may be the head, or a lease may end sooner, than before
 
@@ -49,15 +50,15 @@ local function drop_expired()
   if #expired > 0 then dequeue(unpack(expired)) end
 end
 
--- notify sends the client of a waiter a message. A user without rights to the channel must not see an error for a lock that was
--- released.
+-- notify sends a notification to the client of a waiter. A user without rights to the channel must not see an error for
+-- a lock that was released.
 local function notify(token, text)
   local client = string.match(token, '^(.*):')
   redis.pcall('PUBLISH', string.match(queue, '^(.-):{') .. ':notify:' .. client, token .. ' ' .. text)
 end
 
 -- tell_head notifies the head when another request can help, if a lease ends soon, because it may not be released. The
--- requester learns it from its reply, and later ends from heartbeats.
+-- requester learns of it from its reply, and of later ends from heartbeats.
 local function tell_head(requester)
   local ms = changed and waiting > 0 and next_end() or -1
   if ms < 0 or ms > 1500 then return end
@@ -75,14 +76,14 @@ end
 -- take_over passes the lease to another token, for ms. Returns the fence of the new lease. If it fails half-way, the
 -- lock stays taken.
 local function take_over(token, by, ms)
-  extend(token, ms) -- a full server lets the rest pass
+  extend(token, ms) -- after it, a full server accepts the other writes
   local fence = grant(by, ms)
   remove(token)
   return fence
 end
 
--- release ends the token's lease, if it has that fence; nil: any. If kept is above 0, the lock stays taken for so many ms, by
--- another token. Returns whether it did, now or before.
+-- release ends the token's lease, if it has that fence; nil: any fence. If kept is above 0, the token by holds the lock
+-- for that many ms. Returns whether it ended the lease, or by holds the lock already.
 local function release(token, given, kept, by)
   local has = fence_of(token)
   if not has or given and given ~= has then return by ~= '' and fence_of(by) ~= nil end
@@ -91,8 +92,8 @@ local function release(token, given, kept, by)
   return take_over(token, by, kept) ~= nil
 end
 
--- next_head returns the waiter that is next, or nil and why. Before that it drops those that ask for more permits than a resize has
--- set: they would block all behind them.
+-- next_head returns the next waiter, or nil and why. Before, it drops heads that request more permits than a resize has
+-- set: they would block all waiters behind them.
 local function next_head()
   while true do
     local head, state = first()
@@ -118,7 +119,7 @@ local function admit(requester)
     end
     if ms < 1 or admitted == GRANTS then return 'more', own end
     if not fits(head) then break end
-    local fence = grant(head, ms) -- it fails while a cluster moves the lock's slot: then the head keeps its place
+    local fence = grant(head, ms) -- it fails while a cluster moves the lock's slot: then the head keeps its position
     dequeue(head)
     admitted = admitted + 1
     if head == requester then
@@ -132,7 +133,7 @@ local function admit(requester)
   return (more_expired or too_heavy == DROPS) and 'more' or 'blocked', own
 end
 
--- set_tombstones sets a tombstone for each of these tokens: an acquire that brings one is refused from then on.
+-- set_tombstones sets a tombstone for each of these tokens: from then on, acquire refuses the token.
 local function set_tombstones(tokens)
   local untils, over = {}, call('ZRANGEBYSCORE', tombstones, '-inf', now_text, 'LIMIT', 0, 500)
   if #over > 0 then call('ZREM', tombstones, unpack(over)) end

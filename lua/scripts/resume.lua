@@ -1,6 +1,8 @@
 -- resume: passes a lease to another token, with another fence, unless that was done already.
 -- ARGV  fence_ttl token fence ttl by
---       fence: of the lease; ttl: ms; by: the other token, of the same weight and key
+--       fence  of the lease
+--       ttl    ms
+--       by     the other token, of the same weight and key
 -- reply resumed fence
 --     | lost     no such lease, or the other token has left
 local token, fence, ttl, by = ARGV[2], ARGV[3], ARGV[4], ARGV[5]

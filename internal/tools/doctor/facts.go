@@ -22,7 +22,7 @@ type facts struct {
 	writes string
 }
 
-// gather asks HELLO, which every user may, CONFIG (one setting at a time: before version 7 it takes no more) and INFO.
+// gather sends HELLO, which every user may, CONFIG (one setting at a time: before version 7 it takes no more) and INFO.
 // The error is one of the connection.
 func (s *server) gather(ctx context.Context) (f facts, err error) {
 	if f.told, err = inspect.Hello(ctx, s.rdb); err != nil {
@@ -55,8 +55,8 @@ func (s *server) gather(ctx context.Context) (f facts, err error) {
 	return f, nil
 }
 
-// Refused remembers which commands a user may not call, so that they are not sent again and again: the server notes
-// each in its ACL LOG. The zero value is ready to use, and nil remembers nothing.
+// Refused remembers which commands a user may not call, so that they are not sent again: the server notes each in its
+// ACL LOG. The zero value is ready to use, and nil remembers nothing.
 type Refused struct {
 	mu    sync.Mutex
 	until map[string]time.Time // guarded by mu: by server and command
@@ -178,7 +178,7 @@ func eviction(f facts) Finding {
 	case known && limit == 0:
 		return is(Warning, "maxmemory-policy is %s; nothing is evicted as long as maxmemory is 0", policy)
 	}
-	return is(Problem, "maxmemory-policy is %s: if a key is evicted, two can hold its lock, or its queue loses its order",
+	return is(Problem, "maxmemory-policy is %s: an evicted lock can have two holders, an evicted queue loses its order",
 		policy)
 }
 
@@ -226,7 +226,7 @@ func persistence(f facts) Finding {
 		return is(Warning, "appendfsync is no: a crash of the machine may lose the grants of half a minute").
 			advise("set it, also in redis.conf", "CONFIG SET appendfsync everysec")
 	default:
-		return is(OK, "appendonly, appendfsync %s", cmp.Or(fsync, "is not told"))
+		return is(OK, "appendonly, appendfsync %s", cmp.Or(fsync, "is not reported"))
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 )
 
-// latency asks for the time over and over, over one connection: 60 times, or for two seconds and no less than five.
+// latency sends TIME repeatedly over one connection: 60 times, or for two seconds and no less than five times.
 func (s *server) latency(ctx context.Context) (Finding, error) {
 	var trips []time.Duration
 	for start := time.Now(); len(trips) < 60 && (len(trips) < 5 || time.Since(start) < 2*time.Second); {
@@ -33,7 +33,7 @@ func (s *server) latency(ctx context.Context) (Finding, error) {
 	return latency(trips), nil
 }
 
-// latency judges round trips. A lock and unlock take two.
+// latency rates round trips. A lock and unlock take two.
 func latency(trips []time.Duration) Finding {
 	slices.Sort(trips)
 	p50, p90 := trips[len(trips)/2], trips[len(trips)*9/10]
@@ -66,7 +66,7 @@ func (s *server) slow(ctx context.Context) (Finding, error) {
 	return slowest(entries), err
 }
 
-// slowest judges a slow log.
+// slowest rates a slow log.
 func slowest(entries []redis.SlowLog) Finding {
 	const long = 100 * time.Millisecond
 	n, slowest := 0, redis.SlowLog{}

@@ -61,7 +61,7 @@ func (r *Report) add(check, server string, f Finding) {
 	r.Checks = append(r.Checks, f)
 }
 
-// Away reports whether no server could be asked anything.
+// Away reports whether no server could be reached.
 func (r Report) Away() bool {
 	return len(r.Checks) == 1 && r.Checks[0].Check == checks[0].name && r.Checks[0].Result == Problem
 }
@@ -87,7 +87,7 @@ func (r Report) Lacking(purpose Purpose) []Rights {
 	return nil
 }
 
-// Sorted are the findings that are not ok, the worst first, and those that are.
+// Sorted are the findings that are not ok, the worst first, and then the others.
 func (r Report) Sorted() (bad, well []Finding) {
 	rank := map[Result]int{Problem: 0, Warning: 1, Unchecked: 2}
 	for _, f := range r.Checks {

@@ -124,8 +124,8 @@ func patterns(namespace string) (keys, channels string) {
 // confirming is how long the server may take to confirm a subscription.
 const confirming = 3500 * time.Millisecond
 
-// known are the replies of a server that knows the commands above, and lets the user call them; unable those of one
-// that does not write now.
+// known are the replies of a server that knows the commands above, and lets the user call them. unable are those of a
+// server that does not write now.
 var (
 	known  = regexp.MustCompile(`^(NOSCRIPT|ERR (hash )?value is not an integer|ERR wrong number of arguments)`)
 	unable = regexp.MustCompile(
@@ -206,8 +206,8 @@ func (s *server) rights(ctx context.Context) (Finding, error) {
 	return s.rightsFinding(result, lacks, perhaps, refused), nil
 }
 
-// writable learns whether the server writes now, for a user who may not write. Redis looks at that before it refuses to
-// run a script that does not promise to write nothing, and after that it refuses this one all the same.
+// writable learns whether the server writes now, for a user who may not write. Redis checks that before it refuses a
+// script that does not promise to write nothing. So it refuses this one in any case.
 func (s *server) writable(ctx context.Context) error {
 	err := s.rdb.Do(ctx, "eval_ro", "#!lua\nreturn 1", 0).Err()
 	if err != nil && !inspect.Refused(err) {

@@ -59,7 +59,7 @@ func Checks() (names []string) {
 }
 
 // Run checks the server, or every master of a cluster, one after the other. If ctx ends, the rest is unchecked. For a
-// user who is to use locks, it locks two of its own; nothing else is written, and nothing stays.
+// user of locks, it locks two of its own. Nothing else is written, and nothing stays.
 func Run(ctx context.Context, rdb redis.UniversalClient, o Options) Report {
 	o.For = cmp.Or(o.For, Use)
 	r := Report{Namespace: o.Namespace, Checks: []Finding{}}
@@ -73,7 +73,7 @@ func Run(ctx context.Context, rdb redis.UniversalClient, o Options) Report {
 	return r
 }
 
-// Unreachable is the report on a server that cannot be asked anything.
+// Unreachable is the report on a server that cannot be reached.
 func Unreachable(o Options, err error) Report {
 	r := Report{Namespace: o.Namespace, Rights: RightsIn(o.Namespace, false)}
 	r.add(checks[0].name, o.Address, broken(err))
@@ -124,7 +124,7 @@ type server struct {
 	layouts    map[string]int // how many locks have which, as far as the check of keys has seen
 }
 
-// servers finds whom to check. What goes wrong is in the report.
+// servers finds the servers to check. What goes wrong is in the report.
 func servers(ctx context.Context, rdb redis.UniversalClient, o Options, r *Report) (all []*server) {
 	if single, ok := rdb.(*redis.Client); ok {
 		return []*server{{Options: o, rdb: single, all: rdb, address: o.Address, name: lockName()}}
@@ -162,7 +162,7 @@ func nameOn(ctx context.Context, rdb *redis.ClusterClient, address, namespace st
 	return ""
 }
 
-// check makes every check. Once the server has stopped answering, it is not asked again.
+// check makes every check. Once the server has stopped answering, nothing more is sent.
 func (s *server) check(ctx context.Context, r *Report) {
 	gone := false
 	for _, c := range checks {

@@ -26,7 +26,7 @@ type acquisition struct {
 	after        *acquisition // the one with the highest ticket that knew it before the request; nil if there is none
 
 	request, granted *Event // nil if there is none
-	weight, permits  int    // that it asks for, and that there are for it
+	weight, permits  int    // that it requests, and its limit
 	key              string // of a keyed semaphore
 	limit            int    // of its key, as it says
 	losses           int    // of data before the request, if fences may fall across them

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// stall is how long a goroutine of a running process may stand still between two lines of code, or between the end of
-// its ctx and its record. Grain is how exact deadlines are that had to be converted into times of events.
+// stall is how long a goroutine of a running process may pause between two lines of code, or between the end of its ctx
+// and its record. Grain is how exact deadlines are that had to be converted into times of events.
 const (
 	stall    = int64(time.Second)
 	grain    = int64(time.Microsecond)
@@ -50,7 +50,7 @@ type size struct {
 	permits int
 }
 
-// most is the highest number of permits at any moment of a span, for a request that says that there are so many.
+// most is the highest number of permits at any moment of a span, for a request with that limit.
 func (l *lock) most(from, to int64, permits int) int {
 	n := 0
 	for s := range l.sizesIn(from, to) {
@@ -187,8 +187,7 @@ func (s Loss) concerns(l *lock, parts ...Part) bool {
 	return (s.Lock == "" || s.Lock == l.name) && (s.Part == "" || slices.Contains(parts, s.Part))
 }
 
-// firstLoss returns the first loss of a lock's data, or of one of these parts, that may have happened in a span of
-// time, or nil.
+// firstLoss returns the first possible loss of a lock's data, or of one of these parts, in a span of time, or nil.
 func (c *checker) firstLoss(l *lock, from, to int64, parts ...Part) (first *Loss) {
 	for i := range c.Losses {
 		if s := &c.Losses[i]; s.concerns(l, parts...) && s.From <= to && s.To >= from &&
@@ -199,5 +198,5 @@ func (c *checker) firstLoss(l *lock, from, to int64, parts ...Part) (first *Loss
 	return first
 }
 
-// kept is for how long Redis keeps the ticket of a waiter that sends no heartbeat. One is sent each third of it.
+// kept is how long Redis keeps the ticket of a waiter that sends no heartbeat. One is sent each third of it.
 func (c *checker) kept() int64 { return int64(min(c.WaiterTTL, c.TTL)) }

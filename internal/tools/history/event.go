@@ -11,9 +11,9 @@ type Op string
 
 // What a worker records. Of one acquisition: Request, then perhaps Queued, then Granted or Failed; then any number of
 // Renewed and Used, perhaps Lost. Then come Unlock and one of Released, NotHeld and Ambiguous. After Ambiguous it may
-// call Unlock again. Queued and Renewed come from the Trace: Queued at most once, also if the waiter was dropped and
-// came back; Renewed also before Granted is recorded, and after Unlock. A record ends anywhere: its process may be
-// killed.
+// call Unlock again. Queued and Renewed come from the Trace: Queued comes at most once, even if the waiter was dropped
+// and came back. Renewed may come before Granted is recorded, and after Unlock. A record ends anywhere: its process may
+// be killed.
 const (
 	Request   Op = "request"   // just before Lock is called; Until: the deadline of its ctx, 0 if it has none
 	Queued    Op = "queued"    // Trace.Queued: Token, Ticket
@@ -112,9 +112,8 @@ type Span struct {
 	To      int64 `json:"to"`
 }
 
-// Loss says that at some moment of a span Redis may have lost the holders and waiters of a lock, or the Part of the
-// data that it names. Redis lost data, a failover lost writes, the lock was force-released, or the clock stepped
-// forward.
+// Loss says that in a span Redis may have lost the holders and waiters of a lock, or the Part of the data that it
+// names. Redis lost data, a failover lost writes, the lock was force-released, or the clock stepped forward.
 type Loss struct {
 	Lock string `json:"lock,omitempty"` // all locks if it is empty
 	Part Part   `json:"part,omitempty"`

@@ -6,13 +6,13 @@ import (
 )
 
 // exclusion: after a grant, the weights of all holders do not exceed the number of permits: that of a resize, or else
-// the largest that a holder says. The weights of a key's holders do not exceed the largest key limit that one of them
+// the largest that a holder uses. The weights of a key's holders do not exceed the largest key limit that one of them
 // says.
 //
 // An acquisition is known to hold the lock from Granted, which is recorded after Lock has returned. It holds the lock
-// until the first of Unlock, which is recorded before the call, Lost, the kill of its process, and the last recorded
-// Until. A pause changes nothing. If Unlock has returned nil, it held the lock until Unlock was called. Those between
-// whose grants Redis may have lost its data are not added up.
+// until the first of these: Unlock (recorded before the call), Lost, the kill of its process, the last recorded Until.
+// A pause changes nothing. If Unlock has returned nil, it held the lock until Unlock was called. Those between whose
+// grants Redis may have lost its data are not added up.
 func (c *checker) exclusion(l *lock) {
 	var holders []*acquisition
 	grants := slices.DeleteFunc(slices.Clone(l.grants), func(a *acquisition) bool { return a.end <= a.granted.At })
@@ -48,9 +48,10 @@ func (c *checker) exclusion(l *lock) {
 	}
 }
 
-// use: a lock is used only until the last Until, before Unlock and before Lost. (At of Used is read before Err.) Redis
-// had let the lease last until then when it was granted, with that fence, or renewed; unless nobody observed the
-// server. If Redis's clock was stepped back, a notification from before a loss of the number may be trusted after it.
+// use: a lock is used only until the last Until, before Unlock and before Lost. (At of Used is read before Err.) When
+// the lease was granted with that fence, or renewed, Redis let it last until then. That is not checked if the server
+// was not observed. If Redis's clock was stepped back, a notification from before a loss of the number may be trusted
+// after it.
 func (c *checker) use(a *acquisition) {
 	end := min(a.until+grain, a.time(Unlock), a.time(Lost))
 	for _, e := range a.events {

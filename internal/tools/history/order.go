@@ -11,7 +11,7 @@ import (
 const prompt = int64(25 * time.Millisecond)
 
 // tickets: an acquisition keeps its ticket, and no two have the same one. An acquisition that begins after another one
-// has learned its ticket gets a higher one, also if that has left.
+// has learned its ticket gets a higher one, even if the other one has left.
 func (c *checker) tickets(l *lock) {
 	byTicket := map[uint64]*acquisition{}
 	for _, a := range l.all {
@@ -70,8 +70,8 @@ func (c *checker) fences(l *lock) {
 //
 // Redis gives tickets in the order in which requests arrive, and fences in the order in which it grants. So a grant
 // passes each waiter that has a lower ticket and a higher fence, or none. A grant without a ticket was made when the
-// queue was empty: it passes each waiter with a ticket below its fence. (The others, too: if Redis's clock has stepped
-// back, a lower ticket may be given later.) excuseFor says when such a pair is no violation.
+// queue was empty: it passes each waiter with a ticket below its fence. (That includes the others: if Redis's clock has
+// stepped back, a lower ticket may be given later.) excuseFor says when such a pair is no violation.
 func (c *checker) order(l *lock) {
 	waiters := slices.DeleteFunc(slices.Clone(l.all), func(a *acquisition) bool { return a.ticket == 0 })
 	slices.SortStableFunc(waiters, func(a, b *acquisition) int { return cmp.Compare(a.ticket, b.ticket) })

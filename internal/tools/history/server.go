@@ -19,7 +19,7 @@ type seen struct {
 	brought map[grant]int       // which of grants, from 1, brought a token its fence
 }
 
-// grant is what a client is told of one.
+// grant is a grant as its client learns of it.
 type grant struct {
 	token string
 	fence uint64
@@ -43,8 +43,7 @@ func (s *seen) leave(token string) int {
 // comes back with its own, and not while it holds the lock. The lock is granted to the head of the queue, or to another
 // token while the queue is empty. For a keyed semaphore, the line of its key counts. When it is, the weights of all
 // holders never exceed the number of permits that its request says, or that a resize has set. A waiter is dropped only
-// after the time until which it keeps its ticket. After Misses, only what is seen from then on is known of who holds
-// and who waits.
+// after the time until which it keeps its ticket. After Misses, holders and waiters are known only from later events.
 func (c *checker) replay() {
 	for _, e := range c.Server {
 		concerned := c.locks

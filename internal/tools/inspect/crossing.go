@@ -49,8 +49,8 @@ func crossed(all []Lock) []bool {
 	return crosses
 }
 
-// SortByTrouble sorts locks: first those that cannot be read, then those with a holder that has missed renewals, then
-// those that may be in a deadlock (Crossing), then by the oldest wait.
+// SortByTrouble sorts locks: first unreadable ones, then those with missed renewals, then those that may be in a
+// deadlock (Crossing), then by the oldest wait.
 func SortByTrouble(all []Lock) {
 	type rated struct {
 		Lock

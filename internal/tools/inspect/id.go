@@ -66,8 +66,8 @@ func (id ID) Keys(namespace string) (names []string) {
 	return names
 }
 
-// Plain returns a text for one line. It quotes the text as in Go if it is not valid UTF-8 or has control characters,
-// spaces, quotes or marks that change the direction of writing.
+// Plain returns a text for one line. It quotes the text as in Go if it is not valid UTF-8, or has control characters,
+// spaces, quotes or marks of text direction.
 func Plain(text string) string {
 	odd := func(r rune) bool { return r == ' ' || r == '"' || r == '\\' || !strconv.IsPrint(r) }
 	if text == "" || !utf8.ValidString(text) || strings.ContainsFunc(text, odd) {

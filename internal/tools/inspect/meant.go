@@ -112,7 +112,7 @@ func (l Lock) Meant(used []ID) (meant []ID) {
 // NotSearched says why Meant may miss names.
 func NotSearched(err error) string { return "similar names could not be searched: " + Cause(err) }
 
-// mostAlike are those whose names are at least so much like a name, the most alike first.
+// mostAlike are those whose names are at least that similar to a name, the most similar first.
 func mostAlike[T any](name string, least float64, all []T, nameOf func(T) string) (some []T) {
 	type scored struct {
 		one   T
@@ -132,7 +132,7 @@ func mostAlike[T any](name string, least float64, all []T, nameOf func(T) string
 	return some
 }
 
-// alike is how many of the pairs of the shorter of two names the other one has, too: from 0, none, to 1, all.
+// alike is the share of the pairs of the shorter of two names that the other one also has: from 0, none, to 1, all.
 func alike(a, b []uint64) float64 {
 	common := 0
 	for i, j := 0, 0; i < len(a) && j < len(b); {

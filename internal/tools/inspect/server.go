@@ -48,13 +48,13 @@ func (l Lock) Holder() (first admin.Holder) {
 // expired do not count.
 func (l Lock) InUse() bool { return l.Held() || l.Waiting > 0 || l.Err != nil }
 
-// Idle reports whether nobody uses the lock, and its number of permits is kept because a resize has set it.
+// Idle reports whether the lock is unused, and its number of permits is kept because a resize has set it.
 func (l Lock) Idle() bool { return l.Resized && !l.InUse() }
 
 // Leads reports whether the lock is an election's, and its holder leads.
 func (l Lock) Leads() bool { return l.Holder().Leader }
 
-// HeldFor is for how long Holder has held the lock; negative if nobody holds it, or if that is not known.
+// HeldFor is how long Holder has held the lock; negative if the lock is not held, or if that is unknown.
 func (l Lock) HeldFor() time.Duration {
 	h := l.Holder()
 	if h.Released || h.Fence == 0 {
@@ -63,8 +63,8 @@ func (l Lock) HeldFor() time.Duration {
 	return h.Age
 }
 
-// ByHeld orders locks: first the one that has been held longest, last those that are not held, or may not be. Each was
-// read at a time of its own, so HeldFor cannot be compared.
+// ByHeld orders locks: first the one that has been held longest, last those that are or may be free. Each was read at a
+// time of its own, so HeldFor cannot be compared.
 func ByHeld(a, b Lock) int {
 	since := func(l Lock) uint64 {
 		if l.HeldFor() < 0 {
@@ -174,9 +174,9 @@ const (
 	atOnce = 16
 )
 
-// Read reads these locks, and lists at most so many waiters of each. Up to Most holders are listed, first those that
-// have held the lock longest. Redis does not order them so, and any of them may matter. The error says that a server
-// did not reply or cannot run scripts now. The locks that could be read are returned all the same.
+// Read reads these locks, and lists at most the given number of waiters of each. Up to Most holders are listed, first
+// those that have held the lock longest. Redis does not order them so, and any of them may matter. The error says that
+// a server did not reply or cannot run scripts now. The locks that could be read are returned all the same.
 func (s *Server) Read(ctx context.Context, waiters int, ids ...ID) (read []Lock, err error) {
 	_, cluster := s.Redis.(*redis.ClusterClient)
 	ctx, stop := context.WithCancelCause(ctx)
@@ -381,7 +381,7 @@ type search struct {
 	found []Lock         // guarded by mu
 }
 
-// place says which lock of which namespace.
+// place is a lock in a namespace.
 type place struct {
 	namespace string
 	ID

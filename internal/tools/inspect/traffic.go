@@ -24,7 +24,7 @@ type traffic struct {
 	spent   time.Duration // guarded by mu
 }
 
-// begin notes that a request is sent that takes at most so much of Redis's time.
+// begin records a request and the most time that it takes of Redis.
 func (t *traffic) begin(takes time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -49,7 +49,7 @@ func (t *traffic) end(err error) {
 	}
 }
 
-// Silent is for how long a request has had no reply, whether it is under way or has failed; 0 if none is without one.
+// Silent is how long a request has had no reply, whether it is in flight or has failed; 0 if every request had one.
 func (t *traffic) Silent() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 // masterName is what the sentinels call the primary.
 const masterName = "primary"
 
-// Sentinels are three sentinels that watch a primary with replicas. They take it for dead after a second.
+// Sentinels are three sentinels that watch a primary with replicas. They consider it down after a second.
 type Sentinels struct {
 	Servers []*Server // the first is the primary at the start
 	tb      testing.TB

@@ -21,7 +21,7 @@ func (s *State) Next() string {
 	return o.Next()
 }
 
-// Order is who waits for a lock, and what is held of it, at a moment within a script. The waiters of a lock without
+// Order has the waiters of a lock, and what is held of it, at a moment within a script. The waiters of a lock without
 // keys are one line.
 type Order struct {
 	used   int
@@ -136,8 +136,8 @@ func (o *Order) queue(s *State) {
 	}
 }
 
-// begin returns the Order at the beginning of admission. Leases that have ended, also by the step itself, and waiters
-// that leave are gone. The waiter that sends the request has joined.
+// begin returns the Order at the beginning of admission. It removes leases that have ended, even by the step itself,
+// and waiters that leave. The waiter that sends the request has joined.
 func (s *Step) begin() *Order {
 	o := NewOrder(s.After)
 	by, _ := s.by()

@@ -192,7 +192,7 @@ func queue(s *Step) string {
 func (s *Step) forgotten() string {
 	for _, w := range s.After.Waiters {
 		if s.admits() && w.Token != s.requester() {
-			return "a queue is kept of which a key was lost"
+			return "a queue is kept although one of its keys was lost"
 		}
 	}
 	return ""

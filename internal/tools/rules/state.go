@@ -1,6 +1,6 @@
 // Package rules says what each script may do to a lock: functions of a few lines on what Redis shows before and after
-// it. lab/states checks them after each step of every short history, the simulation (lab/sim) after each script of its
-// clients. docs/protocol.md has the reasons.
+// it. They are checked by lab/states after each step of every short history, and by the simulation (lab/sim) after each
+// script of its clients. The reasons are in docs/protocol.md.
 package rules
 
 import (
@@ -22,7 +22,7 @@ const (
 	// Kept is how long a tombstone lasts, and the keys of a queue outlast its waiters, less a minute at most
 	Kept        = 11 * Minute
 	soon        = 1500 // ms: a lease that ends within this time is one that the head is told of
-	mostDropped = 50   // how many expired waiters a script of any kind drops at least, if there are so many
+	mostDropped = 50   // how many expired waiters a script of any kind drops at least, if it finds that many
 )
 
 // Key is what Redis has under a key.
@@ -208,7 +208,7 @@ func Terms(text string) tokens.Terms {
 	return terms
 }
 
-// Holder returns the token's lease, also one that has ended; nil: there is none.
+// Holder returns the token's lease, even if it has ended, or nil.
 func (s *State) Holder(token string) *Holder {
 	return find(s.Holders, func(h Holder) bool { return h.Token == token })
 }
@@ -264,10 +264,10 @@ func (s *State) usedBy(key string) (sum int) {
 // permits is how many there are for a token.
 func (s *State) permits(token string) int { return cmp.Or(s.Resized, Terms(token).Permits, 1) }
 
-// Fits reports whether as many permits are free as the token asks for.
+// Fits reports whether as many permits are free as the token requests.
 func (s *State) Fits(token string) bool { return s.Used()+Terms(token).Weight <= s.permits(token) }
 
-// tooLarge reports whether the token asks for more permits than a resize has set.
+// tooLarge reports whether the token requests more permits than a resize has set.
 func (s *State) tooLarge(token string) bool { return s.Resized > 0 && Terms(token).Weight > s.Resized }
 
 // QueueClock is the queue's clock as a script sees it: it advances by a second at most.
@@ -286,7 +286,7 @@ func (s *State) known() uint64 {
 	return max(s.highest, s.Waiters[len(s.Waiters)-1].Ticket)
 }
 
-// Whole reports whether no key of the queue was lost; of a keyed semaphore, also none of its lines or its holders.
+// Whole reports whether all keys of the queue exist; for a keyed semaphore, those of its lines and holders as well.
 func (s *State) Whole() bool {
 	return len(s.Heartbeats) == len(s.Waiters) && (s.Last > 0 || len(s.Waiters) == 0) && (!s.keyed() || s.linesWhole())
 }

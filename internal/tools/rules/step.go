@@ -14,7 +14,7 @@ type Step struct {
 	Args    []string // ARGV
 	Before  *State   // what it found, at its time; of the second time a request is sent, what the first has left
 	After   *State
-	Reply   []string // words, also those of nested lists; nil: an error
+	Reply   []string // words, including those of nested lists; nil: an error
 	Sent    []Message
 	Again   bool // the request was sent before, and nothing has happened since
 	Refused bool // a server without memory has refused a command of it
@@ -34,7 +34,7 @@ func ParseMessage(text string) Message {
 	return Message{token, uint64(n[0]), n[1]}
 }
 
-// Words are those of a reply, also of nested lists; of an empty one there are none, which is not nil.
+// Words are those of a reply, including nested lists. Those of an empty reply are empty, but not nil.
 func Words(reply any) []string {
 	list, ok := reply.([]any)
 	if !ok {
@@ -132,7 +132,7 @@ func (s *Step) expired(token string) bool {
 	return s.Before.Heartbeats[token] < s.Before.QueueClock()+Millisecond && !s.waits(token)
 }
 
-// ticket is the token's in the queue when waiters are admitted; one that has none comes after all others.
+// ticket is the token's ticket when waiters are admitted. A token without one comes after all others.
 func (s *Step) ticket(token string) uint64 {
 	ticket := uint64(math.MaxUint64)
 	if w := s.Before.Waiter(token); w != nil && s.Before.Whole() && !s.expired(token) {

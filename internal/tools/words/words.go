@@ -35,7 +35,7 @@ type Phrase struct {
 const (
 	Unknown  = "?"
 	None     = "–"
-	Stranger = "(not fairlock's)" // what stands in Redis then may be a secret
+	Stranger = "(not fairlock's)" // what Redis has then may be a secret
 
 	unreadable = "unreadable"
 	free       = "free"
@@ -73,7 +73,7 @@ const (
 	DidYouMean = "did you mean"
 )
 
-// Meant asks whether one of these locks is meant; "" if there are none.
+// Meant is the question whether one of these locks is meant; "" if there are none.
 func Meant(locks []inspect.ID) string {
 	if len(locks) == 0 {
 		return ""
@@ -106,7 +106,7 @@ func Crossing(l inspect.Lock, c inspect.Crossing) string {
 		"that is a deadlock.", c.Holder, c.ID, c.Other, l.ID)
 }
 
-// Who is the name of a holder or a waiter: the client of its token.
+// Who returns the name of a holder or a waiter: the client of its token.
 func Who(client string) string { return cmp.Or(client, Stranger) }
 
 // Ago is how long ago a number was given, if that is known.
@@ -117,7 +117,7 @@ func Ago(age time.Duration, number uint64) string {
 	return inspect.Span(age)
 }
 
-// HeldFor is for how long a holder has held a lock.
+// HeldFor is how long a holder has held a lock.
 func HeldFor(h admin.Holder) string {
 	if h.Released { // its fence is that of the release
 		return None
@@ -125,7 +125,7 @@ func HeldFor(h admin.Holder) string {
 	return Ago(h.Age, h.Fence)
 }
 
-// LongestHeld is for how long the holder has held a lock that has held it longest.
+// LongestHeld is how long the lock has been held by the holder that has held it longest.
 func LongestHeld(l inspect.Lock) string {
 	switch text := HeldFor(l.Holder()); {
 	case l.Err != nil:
@@ -152,7 +152,7 @@ func Left(h admin.Holder) string {
 // readings of one moment differ by less.
 const settled = 100 * time.Millisecond
 
-// unrenewed reports whether a lease was granted and not renewed since, so nobody knows yet whether its holder lives.
+// unrenewed reports whether a lease was granted and not renewed since, so it is unknown whether its holder lives.
 func unrenewed(h admin.Holder) bool {
 	return h.Fence > 0 && h.Renewed >= 0 && h.Renewed > h.Age-settled
 }
@@ -220,8 +220,8 @@ func ofAll(l inspect.Lock, ofOne func(admin.Holder) Phrase) Phrase {
 // or more.
 const late = 1800 * time.Millisecond
 
-// Waiter says whether a waiter is alive. Nobody but its client knows its WaiterTTL, so a waiter that has died is not
-// silent at once.
+// Waiter says whether a waiter is alive. Only its client knows its WaiterTTL, so a crashed waiter is not silent at
+// once.
 func Waiter(w admin.Waiter) Phrase {
 	switch {
 	case w.TTL <= 0 && w.Ticket == 0:
@@ -236,7 +236,7 @@ func Waiter(w admin.Waiter) Phrase {
 	return Phrase{Text: alive}
 }
 
-// Wants is what somebody has or wants of a lock, if that does not go without saying.
+// Wants is what a holder has of a lock, or a waiter wants; "" for a mutex.
 func Wants(kind fairlock.Kind, weight int, toWrite bool) string {
 	switch {
 	case inspect.HasPermits(kind):
@@ -276,7 +276,7 @@ func Use(l inspect.Lock) Phrase {
 	return Phrase{Text: held}
 }
 
-// Waiting is how many wait for a lock: the living, and how many of them are candidates.
+// Waiting is the number of live waiters, with the number of candidates among them.
 func Waiting(l inspect.Lock) string {
 	switch {
 	case l.Err != nil:
@@ -314,7 +314,7 @@ func Expired(l inspect.Lock) string {
 	return fmt.Sprintf("%d %s", l.Expired, expired)
 }
 
-// OldestWait is for how long the first living waiter has waited that is no candidate.
+// OldestWait is how long the first live waiter has waited, candidates excepted.
 func OldestWait(l inspect.Lock) string {
 	switch {
 	case l.Err != nil, l.OldestWait < 0:
@@ -325,7 +325,7 @@ func OldestWait(l inspect.Lock) string {
 	return inspect.Span(l.OldestWait)
 }
 
-// OfKey says how the i-th key of a keyed semaphore stands.
+// OfKey describes the state of the i-th key of a keyed semaphore.
 func OfKey(i int, k admin.KeyState) Phrase {
 	p := Phrase{}
 	switch {
@@ -367,7 +367,7 @@ func atLimitNow(l inspect.Lock) (keys []string) {
 	return keys
 }
 
-// Beside stands beside the number of those that wait: "2 expired, a key at its limit"; "" if there is nothing to say.
+// Beside is shown beside the number of waiters: "2 expired, a key at its limit"; "" if there is nothing to say.
 func Beside(l inspect.Lock) string {
 	switch n := len(atLimitNow(l)); n {
 	case 0:
@@ -412,7 +412,7 @@ func Groups(waiters []admin.Waiter) string {
 	return strings.Join(parts, ", ")
 }
 
-// Rest counts the living waiters behind the first so many by client: "280 more: 50 web-3, 50 web-4"; "" if there are
+// Rest counts the live waiters behind the first shown ones by client: "280 more: 50 web-3, 50 web-4"; "" if there are
 // none.
 func Rest(l inspect.Lock, shown int) string {
 	living := l.Living()
@@ -431,7 +431,7 @@ func Rest(l inspect.Lock, shown int) string {
 	return text
 }
 
-// HasLeft tells of waiters that have expired: "299 expired, dropped by the next requests: 299 web-3"; "" if none has.
+// HasLeft describes expired waiters: "299 expired, dropped by the next requests: 299 web-3"; "" if there are none.
 func HasLeft(l inspect.Lock) string {
 	text := Expired(l)
 	if text == "" {
@@ -448,7 +448,7 @@ func HasLeft(l inspect.Lock) string {
 	return text
 }
 
-// IsReleased names a holder that has released a lock that stays taken; "" for others.
+// IsReleased is "released" for a holder whose minimum hold is not over after its release; "" for others.
 func IsReleased(h admin.Holder) string {
 	if h.Released {
 		return released
@@ -456,7 +456,7 @@ func IsReleased(h admin.Holder) string {
 	return ""
 }
 
-// Heir says who gets what a holder has if it is taken from that holder.
+// Heir names the next holder if the lock is taken from this one.
 func Heir(l inspect.Lock, h admin.Holder) string {
 	living := l.Living()
 	if l.Waiting == 0 {
@@ -478,7 +478,7 @@ func Heir(l inspect.Lock, h admin.Holder) string {
 	return name + " gets it at once."
 }
 
-// Summary says how a lock stands. It does not change with time.
+// Summary describes the state of a lock. It does not change with time.
 func Summary(l inspect.Lock) string {
 	text := Use(l).Text
 	h := l.Holder()
@@ -535,7 +535,7 @@ func join(text, more string) string {
 	return text + ", " + more
 }
 
-// Verdict says in a sentence or two how a lock stands, and what is to be expected of it.
+// Verdict describes in a sentence or two the state of a lock, and what to expect of it.
 func Verdict(l inspect.Lock) Phrase {
 	v := ofHolders(l)
 	if l.Err != nil {
@@ -552,7 +552,7 @@ func Verdict(l inspect.Lock) Phrase {
 	return v
 }
 
-// ofQueue says who waits, and for what.
+// ofQueue describes the waiters, and what they wait for.
 func ofQueue(l inspect.Lock) (text string, level Level) {
 	switch {
 	case l.Candidates == l.Waiting && l.Held():
@@ -573,7 +573,7 @@ func ofQueue(l inspect.Lock) (text string, level Level) {
 	return text, ""
 }
 
-// Why says what those that wait for a held lock wait for, if not just for their turn; else "".
+// Why says what the waiters of a held lock wait for, if not just for their turn; else "".
 func Why(l inspect.Lock) string {
 	if !l.Held() || l.Waiting == 0 {
 		return ""
@@ -606,8 +606,8 @@ func Why(l inspect.Lock) string {
 	return strings.Join(texts, " ")
 }
 
-// wants says why the lock is not granted to the next waiter yet, unless it just needs a permit to be free. behind says
-// who waits behind that waiter; it is empty if nobody does.
+// wants says why the lock is not granted to the next waiter yet, unless it just needs a permit to be free. The waiters
+// behind that one are behind, or "" if there are none.
 func wants(l inspect.Lock, first admin.Waiter, behind string) (text string) {
 	also := func(before, after string) string {
 		if behind == "" {
@@ -710,7 +710,7 @@ func ofHolder(l inspect.Lock, h admin.Holder, name string) Phrase {
 			"then the lock is free for the next waiter.", name, inspect.Count(h.Missed, "renewal"), inspect.Span(h.TTL))}
 }
 
-// amount is a part of so many holders.
+// amount is a part of the holders.
 func amount(n, of int, l inspect.Lock) string {
 	switch {
 	case n == of:

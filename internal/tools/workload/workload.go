@@ -36,7 +36,7 @@ func Pairs(lock Lock) Operation {
 }
 
 // Handoffs locks and unlocks one lock that all goroutines want. Its latency is the time from the last release before
-// the grant, if the waiter had asked by then. Otherwise nothing was handed to it, and the latency is Unknown.
+// the grant, if the waiter's request was sent by then. Otherwise nothing was handed to it, and the latency is Unknown.
 func Handoffs(lock Lock) Operation {
 	began := time.Now()
 	var released atomic.Int64 // when the last holder began to release the lock, in ns since began

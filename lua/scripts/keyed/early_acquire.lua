@@ -1,4 +1,4 @@
--- As permits/early_acquire.lua: nobody holds permits or waits, no token has a tombstone, and the number was not resized.
+-- As permits/early_acquire.lua: there are no holders and no waiters, no token has a tombstone, and the number was not resized.
 if ARGV[5] == '0' and call('EXISTS', permits, holders, queue, heartbeats, lines, turns, tombstones, resized) == 0 then
   local token, ttl = ARGV[2], ttl_of(ARGV[2])
   local fence = idle_fence(ttl)

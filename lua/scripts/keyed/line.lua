@@ -2,16 +2,19 @@
 -- turn. Within a key, first come, first served.
 --
 -- lines    zset  "<key> <ticket, 16 digits> <token>" of each waiter, and one record of each key with waiters before them:
---                "<key>  <turn, 16 digits> <served>". All have the same score, so that they are in the order of their texts; keys
---                have no byte that is below the space
+--                "<key>  <turn, 16 digits> <served>". All have the same score, so that they are in the order of their
+--                texts. Keys have no byte below the space
 -- turns    zset  "<turn, 16 digits> <key>" of each key with waiters -> its level, or AT_LIMIT
 -- holders  hash  also =<key> -> "<held> <fence>" of each key with holders; the fence of its latest grant
 --
--- held: permits that holders of the key have; level: held divided by the share of the first waiter, rounded down; turn: when the
--- line begins, the ticket of its first waiter, or the fence of the key's latest grant if that is later and the key holds anything;
--- served: the permits that were granted in this turn. When these are as many as its share, the next turn begins with that fence.
--- AT_LIMIT is above all levels. A key gets it when it would be next but its first waiter has no room below the key limit, and loses it
--- when a holder of the key ends or another waiter becomes the first. fifo/line.lua has the contract.
+-- held    permits that holders of the key have
+-- level   held divided by the share of the first waiter, rounded down
+-- turn    when the line begins, the ticket of its first waiter; or the fence of the key's latest grant, if that is later
+--         and the key holds anything
+-- served  permits that were granted in this turn. When they reach the share, the next turn begins with that fence
+--
+-- AT_LIMIT is above all levels. A key gets it when it would be next but its first waiter has no room below the key limit.
+-- The key loses it when a holder of the key ends or another waiter becomes the first. fifo/line.lua has the contract.
 
 local GRANTS, DROPS, ENDS = 32, 50, 200
 local AT_LIMIT, MARKS = 4294967296, 100
@@ -37,14 +40,14 @@ end
 
 local function text_in_line(key, ticket, token) return key .. ' ' .. padded(ticket) .. ' ' .. token end
 
--- line_of returns the record of a key, its first waiter and the next one as they stand in lines; nil: there is none.
+-- line_of returns the record of a key, its first waiter and the next one, as in lines; nil without a line.
 local function line_of(key) return unpack(call('ZRANGEBYLEX', lines, '[' .. key .. ' ', '(' .. key .. '!', 'LIMIT', 0, 3)) end
 
 local function ticket_in(text, key) return tonumber(string.sub(text, #key + 2, #key + 17)) end
 
 local function token_in(text, key) return string.sub(text, #key + 19) end
 
--- held_of returns how many permits the key's holders have, and the fence of its latest grant if they have any.
+-- held_of returns how many permits the key's holders have, and the fence of its latest grant if they hold any.
 local function held_of(key)
   local held, fence = string.match(call('HGET', holders, '=' .. key) or '0 0', '^(%d+) (%d+)$')
   return tonumber(held), fence
@@ -97,7 +100,7 @@ local function behind(token, state)
   next_up = { token = token, held = held }
 end
 
--- The records of keys' holders last as long.
+-- The records of keys' holders last equally long.
 local function lines_last(ms)
   call('PEXPIRE', lines, ms)
   call('PEXPIRE', turns, ms)
@@ -120,7 +123,7 @@ local function joined(token, ticket, was)
   if used == 0 then call('HSET', holders, 'used', 0) end
 end
 
--- pass_turn removes the first waiter of a line, which was granted the lock, from it.
+-- pass_turn removes from a line its first waiter, which was granted the lock.
 local function pass_turn(up)
   local key, turn, served = up.key, string.match(up.record, '(%d+) (%d+)$')
   local was = turn .. ' ' .. key

@@ -1,4 +1,4 @@
--- Nobody holds the lock or waits, and no token has a tombstone.
+-- There are no holders and no waiters, and no token has a tombstone.
 if not held and ARGV[5] == '0' and call('EXISTS', queue, heartbeats, tombstones) == 0 then
   local ttl = ttl_of(ARGV[2])
   local fence = idle_fence(ttl)

@@ -1,1 +1,1 @@
-local held = call('GET', lock) -- "<token> <fence>"; false if nobody holds it
+local held = call('GET', lock) -- "<token> <fence>"; false if it is not held

@@ -3,34 +3,34 @@
 -- lock  string  "<token> <fence>" of the holder; it exists while the lock is held, and expires with the lease
 --
 -- Contract. permits/store.lua provides the same.
---   count()              removes expired holders, and all of them if a part of their records was lost. After read_number. Returns
---                        the record of the used permits; false if there is none
+--   count()              removes expired holders, or all holders if a part of their records was lost. Call read_number
+--                        before. Returns the record of the used permits, or false
 --   more_expired         whether count() has left expired holders, because it removes a bounded number
---   weight_of(token)     how many permits it asks for
---   full()               whether no token fits, whatever it asks for
---   fits(token, less)    whether so much is free as the token asks for, or would be after less permits had ended; less: optional
---   resized_to           the number of permits that a resize has set, as the number or read_resized() says; nil: none has
---   read_resized()       reads it from its key, for those who declare that
---   too_large(token)     whether it asks for more permits than that
+--   weight_of(token)     the number of permits that it requests
+--   full()               whether no token fits, whatever its weight
+--   fits(token, less)    whether enough is free for the token, or would be once less permits have ended; less is optional
+--   resized_to           the number of permits that a resize has set, from the number or read_resized(); nil: none has
+--   read_resized()       reads it from its key, for scripts that declare the key
+--   too_large(token)     whether the token requests more permits than that
 --   fence_of(token)      the text of the fence of the token's lease; nil if it holds no lease
 --   holder()             the token of a holder, of permits the one whose lease ends last; '' if there is none
---   highest_fence()      of all holders; 0 if there is none
---   put(token, fence, ms) makes the token a holder, of a mutex in place of the one that holds the lock
---   extend(token, ms)    has a holder's lease last for ms from now. It takes no memory
+--   highest_fence()      the highest of all holders; 0 if there is none
+--   put(token, fence, ms) makes the token a holder, of a mutex in place of the present one
+--   extend(token, ms)    makes a holder's lease last for ms from now. It takes no memory
 --   remove(token)        ends a holder's lease. It takes no memory
 --   end_leases(seen, from)
 --                        ends the leases whose fences are not above seen, of a bounded number of holders. Returns whether
---                        there was one, and from where to go on; '0': that was the last. from: '0', or what the call before
---                        has returned
+--                        it ended one, and the from of the next call; '0' after the last. The first from is '0'
 --   next_end()           ms after which a lease has ended; -1 if none will
---   free_after(token)    ms after which enough rests of minimum holds have ended for the token, and the holder that ends last of
---                        these; -1 and another holder if leases that may be renewed are in the way, or more holders than are read
---   clear()              deletes what is recorded, if nothing is held
+--   free_after(token)    ms after which enough rests of minimum holds have ended for the token, and the holder of them
+--                        that ends last. -1 and another holder if leases that may be renewed block the token, or if there
+--                        are more holders than are read
+--   clear()              deletes the records, if nothing is held
 --   usage(limit)         used permits, the number that a resize has set or 0, and at most limit holders {token, fence, ms left}
 
 local owner, fence = string.match(held or '', '^(.*) (%d+)$')
 local more_expired = false
-local highest = tonumber(fence or 0) -- it counts also when its lease has ended
+local highest = tonumber(fence or 0) -- it counts even when its lease has ended
 
 local function weight_of() return 1 end
 

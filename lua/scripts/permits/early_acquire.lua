@@ -1,4 +1,4 @@
--- Nobody holds permits or waits, no token has a tombstone, and the number of permits was not resized.
+-- There are no holders and no waiters, no token has a tombstone, and the number of permits was not resized.
 if ARGV[5] == '0' and call('EXISTS', permits, holders, queue, heartbeats, tombstones, resized) == 0 then
   local ttl = ttl_of(ARGV[2])
   local fence = idle_fence(ttl)

@@ -1,4 +1,4 @@
--- The only holder releases, nobody waits, and the number is there.
+-- The only holder releases, the queue is empty, and the number is there.
 if ARGV[5] == '' and call('HGET', holders, ARGV[2]) == ARGV[3] and call('HLEN', holders) == 3
   and call('EXISTS', queue, heartbeats) == 0 and call('EXISTS', number) == 1 then
   read_time()

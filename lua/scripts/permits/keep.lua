@@ -3,7 +3,7 @@
 local used -- permits that are held, after count()
 
 -- keep makes both keys last for at least ms from now, and equally long. Its first write takes no memory. Redis rounds
--- TTLs down; without the 1, a thousand calls could take a second from a lease.
+-- TTLs down. Without the 1, a thousand calls could shorten a lease by a second.
 local function keep(ms)
   call('ZREM', permits, '')
   local one, other = call('PTTL', permits), call('PTTL', holders)

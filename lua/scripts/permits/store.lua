@@ -1,10 +1,10 @@
--- The store of permits: any number of holders. A token has the number of permits requested, and the number of permits
--- of the lock, which counts unless it was resized. A read-write lock has 2^30. A reader takes one of them, a writer
--- all.
+-- The store of permits: any number of holders. A token has its number of permits (its weight), and the number of permits of the
+-- lock, which counts unless the lock was resized. A read-write lock has 2^30 permits. A reader takes one of them, a
+-- writer all.
 --
 -- permits  zset    token -> when the lease ends, in µs of server time
--- holders  hash    token -> fence; used: the sum of the holders' weights; fence: the highest
--- resized  string  the number of permits, whatever tokens say; no such key: as many as they say. It does not expire
+-- holders  hash    token -> fence; used: the sum of the holders' weights; fence: the highest fence
+-- resized  string  the number of permits for all tokens; without it the number in each token counts. It does not expire
 --
 -- Permits and holders have the same holders, and expire together, not before the last lease. mutex/store.lua has the contract.
 
@@ -19,9 +19,9 @@ local function fits(token, less) return used - (less or 0) + weight_of(token) <=
 
 local function too_large(token) return resized_to and weight_of(token) > resized_to end
 
--- has_all reads used, and reports whether both keys are there, or none. Otherwise one was lost, and it is unknown what
--- is held. Then it removes both, and each holder learns of it at its next renewal. Returns the record of used as well,
--- or false.
+-- has_all reads used, and reports whether both keys exist or neither does. Otherwise one was lost, and it is unknown
+-- what is held. Then it removes both, and each holder learns of it at its next renewal. It also returns the record of
+-- used, or false.
 local function has_all()
   local record = call('HGET', holders, 'used')
   used = tonumber(record or 0)
@@ -43,7 +43,7 @@ local function remove_holders(tokens)
   end
 end
 
--- A lease that has ended is removed by count, at the latest before the token gets another one.
+-- count removes a lease that has ended, at the latest before the token gets another one.
 local function fence_of(token)
   read_time()
   local ends = tonumber(call('ZSCORE', permits, token) or nil)
@@ -83,8 +83,8 @@ local function remove(token)
   return true
 end
 
--- It goes on where an earlier call has stopped. HSCAN returns every holder that is there all the time. In the order of
--- permits, a renewal would move some past that position.
+-- It continues where the previous call has stopped. HSCAN returns every holder that is there all the time. In the order
+-- of permits, a renewal would move some holders past that position.
 local function end_leases(seen, from)
   if not has_all() then return true, '0' end -- count ends all
   read_time()
@@ -126,7 +126,7 @@ local function clear()
   if used == 0 then call('DEL', holders) end
 end
 
--- Expired holders are still in used. Either they or the others are summed up, whichever are fewer.
+-- Expired holders are still in used. Either they or the live ones are summed up: the fewer of both.
 local function usage(limit)
   local after_now, sum, list = '(' .. now_text, 0, {}
   local fewer = call('ZCOUNT', permits, '-inf', now_text) * 2 <= call('ZCARD', permits)

@@ -43,7 +43,7 @@ const rounds = 5
 
 // Run measures on clients of its own, each on connections that connect has made. It calls progress before each
 // workload. If ctx ends or there is an error, the result has what was measured until then. It has no Workloads if that
-// was nothing. Run deletes its keys from Redis within 5 s, also after the end of ctx.
+// was nothing. Run deletes its keys from Redis within 5 s, even after the end of ctx.
 func Run(
 	ctx context.Context, cfg Config, connect func(context.Context) (redis.UniversalClient, error), namespace string,
 	progress func(string),

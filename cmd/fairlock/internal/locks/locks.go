@@ -20,7 +20,7 @@ type Type struct {
 	KeyLimit int    `json:"-"`
 	Share    int    `json:"-"`
 
-	// the lock stays taken for so long after each grant; 0: until it is released. Not for an rwmutex
+	// how long the lock stays taken after each grant; 0: until it is released. Not for an rwmutex
 	MinHold time.Duration `json:"-"`
 }
 

@@ -40,7 +40,7 @@ type Watch struct {
 
 // Glance is the result of one read.
 type Glance struct {
-	Locks []inspect.Lock // the named ones, also if they are free; of others those that are or were in use
+	Locks []inspect.Lock // the named ones, even free ones; of others those that are or were in use
 	Err   error          // why locks are missing or out of date
 	None  string         // the result of Watch.None, if nothing was in use at the first read or since
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tools/history"
 )
 
-// Monitor observes a server, also again when it was down.
+// Monitor observes a server, and again after it was down.
 type Monitor struct {
 	network, addr string
 	tasks         sync.WaitGroup
@@ -166,7 +166,7 @@ type reader struct {
 	Record
 
 	now    func() int64
-	kept   int64         // µs: a queue is kept at least for so long after a heartbeat
+	kept   int64         // µs: how long a queue is kept at least after a heartbeat
 	marked chan struct{} // receives when the marker was read; has room for one
 	locks  map[string]*lock
 	at     int64    // µs: when the last command was carried out
@@ -309,7 +309,7 @@ func (l *lock) expired(at, kept int64) bool {
 	return at/1000 > l.until/1000 // as Redis reckons
 }
 
-// expire notes that the queue has expired: nobody has kept it.
+// expire notes that the queue has expired, because no heartbeat has kept it.
 func (r *reader) expire(at int64, name string, l *lock) {
 	for _, token := range slices.Sorted(maps.Keys(l.waiting)) {
 		r.note(history.ServerEvent{At: at, Op: history.Leaves, Lock: name, Token: token})

@@ -20,10 +20,10 @@ import (
 type Faults struct {
 	Requests float64       // chance that a request is lost
 	Replies  float64       // chance that a reply, or what is published, is lost
-	Late     float64       // chance that a request is Delay late, also if its sender does not wait any more
+	Late     float64       // chance that a request is Delay late, even if its sender does not wait any more
 	Delay    time.Duration // at most
-	Latency  time.Duration // at most so much for every message
-	Slow     time.Duration // so much more for every reply
+	Latency  time.Duration // at most that for every message
+	Slow     time.Duration // added for every reply
 	Mute     bool          // nothing reaches subscribers
 	Hung     bool          // nothing passes; it arrives when that is over
 	Cut      bool          // all connections are reset and no new ones made
@@ -111,7 +111,7 @@ func (p *Proxy) Reset() {
 	}
 }
 
-// Close ends it, and returns when nothing of it runs any more.
+// Close ends it, and returns when all its goroutines have ended.
 func (p *Proxy) Close() error {
 	err := p.listener.Close()
 	p.mu.Lock()
