@@ -97,8 +97,8 @@ func TestOutage(t *testing.T) { scenarios(t, "outage") }
 //fairlock:fault The connection of a request is half-open, and its reply never comes: an acquire, a try, a release, a leave, Resume or ForceRelease is sent again on another connection after a second
 func TestRefused(t *testing.T) { scenarios(t, "refused") }
 
-// A failover loses the last release. Then the waiters are served in their order, also one that was handed the lock by that
-// release.
+// A failover loses the last release. Then the waiters are served in their order, also one that was handed the lock by
+// that release.
 //
 //fairlock:fault Failover to a replica that missed a release: its client sends again what it has released in the last 3 s when it reaches the new primary, and the next waiter is in; if it does not live any more, when what was left of that lease has passed
 func TestFailover(t *testing.T) { scenarios(t, "failover") }
