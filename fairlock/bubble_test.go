@@ -289,13 +289,6 @@ func (j *journal) add(name string, info any) {
 	j.all = append(j.all, traced{name, info, time.Now()})
 }
 
-// of returns the callbacks of that name.
-func (j *journal) of(name string) []traced {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(j.all), func(c traced) bool { return c.name != name })
-}
-
 // verbOf tells which script a command runs. It is the name of another command.
 func verbOf(cmd redis.Cmder) string {
 	if cmd.Name() != "evalsha" {

@@ -13,9 +13,6 @@ import (
 	"github.com/fairlock/fairlock-go/fairlocktest"
 )
 
-// wake is how long after a minimum hold the next waiter is served at the latest.
-const wake = 100 * time.Millisecond
-
 // Several machines whose clocks differ try to do a job each ten seconds, for twenty minutes. It is done once in each,
 // though some of them are killed while they do it.
 //

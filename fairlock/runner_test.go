@@ -29,7 +29,7 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tools/machine"
 )
 
-// scenarios runs the scenarios of a file in testdata/scenarios, each in a bubble of its own. Each begins with a comment.
+// scenarios runs the scenarios of a file in testdata/scenarios, each in its own bubble. Each begins with a comment.
 // After each line of steps stands what has happened until everything is idle: when, to which call or client, and what.
 // -update writes that anew. Steps of one line are separated by semicolons:
 //
@@ -411,7 +411,7 @@ func (s *scenario) call(id string, options map[string]string) *scenarioCall {
 		lease, cancel := s.calls[strings.TrimSuffix(outer, "!")].lease.Context(ctx)
 		s.t.Cleanup(cancel)
 		if ctx = lease; strings.HasSuffix(outer, "!") {
-			ctx = context.WithoutCancel(ctx)
+			ctx = context.WithoutCancel(ctx) //nolint:fatcontext // the leases are nested
 		}
 	}
 	c.ctx, c.cancel = context.WithTimeout(ctx, s.duration(cmp.Or(options["timeout"], hang.String())))
@@ -628,7 +628,8 @@ type replica struct {
 func (r *replica) Copy() {
 	r.s.StepClock(0) // TTLs are those of now
 	m := r.s.Miniredis
-	r.at, r.texts, r.sets, r.left = r.s.Now(), map[string]string{}, map[string]map[string]float64{}, map[string]time.Duration{}
+	r.at, r.texts = r.s.Now(), map[string]string{}
+	r.sets, r.left = map[string]map[string]float64{}, map[string]time.Duration{}
 	for _, key := range m.Keys() {
 		if r.left[key] = m.TTL(key); m.Type(key) == "string" {
 			r.texts[key], _ = m.Get(key)

@@ -27,7 +27,7 @@ func TestWaiter(t *testing.T) { scenarios(t, "waiter") }
 //fairlock:promise Waiting: a holder can ask how many wait for its lock, those that have expired excepted
 //fairlock:fault Unlock cannot reach Redis
 //fairlock:promise Force-release
-//fairlock:promise Detach: the lease ends here, its lock stays held for whom resumes it, and nothing more is sent
+//fairlock:promise Detach: the lease ends here, its lock stays held so that another process can resume it, and nothing more is sent
 //fairlock:fault A copy of an acquire arrives after the lease was lost or unlocked: it is refused, and the lock is free
 func TestLease(t *testing.T) { scenarios(t, "lease") }
 
@@ -97,8 +97,8 @@ func TestOutage(t *testing.T) { scenarios(t, "outage") }
 //fairlock:fault The connection of a request is half-open, and its reply never comes: an acquire, a try, a release, a leave, Resume or ForceRelease is sent again on another connection after a second
 func TestRefused(t *testing.T) { scenarios(t, "refused") }
 
-// A failover loses the last release. Then the waiters are served in their order, also one that was handed the lock by that
-// release.
+// A failover loses the last release. Then the waiters are served in their order, also one that was handed the lock by
+// that release.
 //
 //fairlock:fault Failover to a replica that missed a release: its client sends again what it has released in the last 3 s when it reaches the new primary, and the next waiter is in; if it does not live any more, when what was left of that lease has passed
 func TestFailover(t *testing.T) { scenarios(t, "failover") }

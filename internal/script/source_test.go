@@ -127,8 +127,8 @@ func TestVerbs_MethodsSendTheArguments(t *testing.T) {
 	}
 }
 
-// Urgent requests do not wait behind the others of their client. All are sent again on another connection after a second
-// without a reply, but for those that their sender repeats.
+// Urgent requests do not wait behind the others of their client. Repeatable ones are sent again on another connection
+// after a second without a reply; who sends the others repeats them.
 //
 //fairlock:promise Thousands of Locks that begin or end at once
 func TestVerbs_UrgentAndRepeatable(t *testing.T) {
