@@ -70,8 +70,9 @@ const (
 	// hanging command while the pool has another connection.
 	overdue = 50 * time.Millisecond
 	// maxOverdue is how many senders of a lane may be replaced so. It bounds the batches in flight if all requests take
-	// long.
-	maxOverdue = 8
+	// long. On a Cluster, the renewals that one hanging server does not answer must not hold up those of the others.
+	// go-redis bounds the connections to each server.
+	maxOverdue, maxOverdueOfCluster = 8, 200
 	// maxRepeated is how many batches of a lane may be in flight besides those, if all their requests are queued again.
 	maxRepeated = 8
 
@@ -102,6 +103,7 @@ type Dispatcher struct {
 	yields      bool // a sender does, after a pipeline
 	maxBatch    int  // requests that one sends at once
 	maxInFlight int  // requests of a lane; beyond that, each sender in the place of an overdue one sends one
+	maxOverdue  int  // senders of a lane
 
 	evals   evals
 	life    context.Context // ends with Close
@@ -173,9 +175,12 @@ func (r *request) finish(reply any, err error) {
 func New(rdb redis.Scripter, c clock.Clock, note func(lock string, err error)) *Dispatcher {
 	d := &Dispatcher{
 		rdb: rdb, clock: c, note: note, deadlines: obeysDeadlines(rdb, c), maxBatch: 1, maxInFlight: maxSingles,
+		maxOverdue: maxOverdue,
 	}
 	_, d.yields = c.(clock.System) // in simulated time, runs would not repeat
-	d.slots, _ = rdb.(reloadable)
+	if d.slots, _ = rdb.(reloadable); d.slots != nil {
+		d.maxOverdue = maxOverdueOfCluster
+	}
 	senders := maxSingles
 	if plain, ok := rdb.(*redis.Client); ok {
 		d.plain, d.maxBatch, d.maxInFlight = plain, maxPipelined, maxPipelined
@@ -342,7 +347,7 @@ func (d *Dispatcher) takeLocked(l *lane) *batch {
 		room -= b.current
 		n += min(b.current, 1)
 	}
-	if n >= l.senders+maxOverdue || len(l.inFlight) >= l.senders+maxOverdue+maxRepeated {
+	if n >= l.senders+d.maxOverdue || len(l.inFlight) >= l.senders+d.maxOverdue+maxRepeated {
 		return nil
 	}
 	if n >= l.senders || room <= 0 {
