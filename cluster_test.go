@@ -82,7 +82,7 @@ func masterFails(t *testing.T, readTimeout time.Duration, fault func(*redistest.
 	return elected
 }
 
-// twoMasters returns a cluster of two masters, of which from has the slot of "{x}".
+// twoMasters returns a cluster of two masters. The slot of "{x}" is on from.
 func twoMasters(t *testing.T) (cluster *redistest.Cluster, from, to *redistest.Server) {
 	t.Helper()
 	cluster = redistest.StartCluster(t, 2)

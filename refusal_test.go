@@ -68,11 +68,11 @@ func proxy(text string) func(*testing.T) refusing {
 	}
 }
 
-// Servers and proxies refuse all requests for some seconds. A first Lock says so at once. Whoever has a ticket or a
-// lease goes on: a holder, a waiter, an Unlock, a leave. A leader goes on, and its candidates do, also one that has
+// Servers and proxies refuse all requests for some seconds. A first Lock says so at once. Calls with a ticket or a
+// lease go on: a holder, a waiter, an Unlock, a leave. A leader goes on, and its candidates do, also one that has
 // begun meanwhile.
 //
-//fairlock:fault Redis or a proxy refuses for some seconds (a user is off, a right is missing, the server is full, any text): a first Lock, TryLock, Inspect or Ping returns ErrRefused at once; whoever has a ticket or a lease goes on, and so do leaders, candidates and fairlock run
+//fairlock:fault Redis or a proxy refuses for some seconds (a user is off, a right is missing, the server is full, any text): a first Lock, TryLock, Inspect or Ping returns ErrRefused at once; calls with a ticket and leases go on, and so do leaders, candidates and fairlock run
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	for name, start := range refusals {

@@ -26,7 +26,7 @@ type contended struct {
 	second, third *acquisition
 }
 
-// contendedThroughSentinels has three clients contend for a lock of each kind. The replicas know of it.
+// contendedThroughSentinels starts three clients that contend for a lock of each kind. The replicas know of it.
 func contendedThroughSentinels(
 	t *testing.T, s *redistest.Sentinels, trace *fairlock.Trace,
 ) (clients []*fairlock.Client, all []contended) {
@@ -114,7 +114,7 @@ type passed struct {
 	at time.Time // of the third grant
 }
 
-// passes has three clients contend for some mutexes.
+// passes starts three clients that contend for some mutexes.
 func passes(t *testing.T, clients []*fairlock.Client) (all []*passed) {
 	t.Helper()
 	for i := range 8 {

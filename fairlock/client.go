@@ -203,7 +203,8 @@ type Stats struct {
 
 	// OutageSince is the time of the first failure in the present outage, else zero. It begins with a second failure
 	// 1 s or more after the first. It ends 5 s after the latest failure if a request has succeeded since (on a Cluster
-	// one for the same lock). Otherwise it ends a minute after that failure. No reply for 2 s counts as a failure.
+	// one for the same lock). Otherwise it ends a minute after that failure. No reply for 2 s counts as a failure. A
+	// client that sends nothing notices no outage: call Ping, with a ctx of 3 s or more.
 	OutageSince time.Time
 
 	// RefusedSince is the time since which Redis, or a proxy before it, has refused requests that the client retries, else

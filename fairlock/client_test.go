@@ -217,7 +217,7 @@ func TestClient_CloseInTheMiddle(t *testing.T) {
 	}
 }
 
-// wrapped is a client of which the library knows only the methods that it needs: it sends each request alone.
+// wrapped hides all but the methods that the library needs, so the library sends each request alone.
 type wrapped struct{ fairlock.Redis }
 
 // If Redis does not answer, Close takes as long as go-redis takes to give up on one request, not on one of each waiter.

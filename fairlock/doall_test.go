@@ -26,7 +26,7 @@ func never(context.Context) error { return errors.New("f was called") }
 
 // Calls that name the same mutexes in two orders take turns, in order, without a pause between them.
 //
-//fairlock:promise Several mutexes at once: DoAll locks them in the order of their bytes, runs f under all of them, and releases them in reverse; two calls cannot deadlock
+//fairlock:promise Several mutexes at once: DoAll locks them in the order of their bytes, runs f under all of them, and releases all at once; two calls cannot deadlock
 func TestDoAll_TwoOrders(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		const calls, each = 100, 10 * time.Millisecond

@@ -51,8 +51,9 @@
 // Errors are an [*Error] with the operation and the lock, around an error of this package, of ctx, or of Redis. After
 // an error from Lock the caller does not hold the lock, and the waiter leaves the queue as soon as Redis answers.
 //
-//   - ctx bounds waiting, and not the lease. When it ends, Lock returns within 100 ms, even if Redis hangs. With Do,
-//     ctx also bounds the function.
+//   - ctx bounds waiting, and not the lease. When it ends, Lock returns within 100 ms, even if Redis hangs. With
+//     ContextTimeoutEnabled, a ctx that is cancelled before its deadline may take the Redis client's ReadTimeout. With
+//     Do, ctx also bounds the function.
 //   - Outages. A waiter keeps its ticket through lost connections, failovers and restarts of Redis while its ctx lasts.
 //     If no server has ever answered the client, Lock gives up after 10 s, because the address may be wrong. Calls that
 //     do not wait for the lock try for 3 s. MaxOutage sets another limit for Lock and the Try forms. The error is

@@ -287,7 +287,7 @@ func (s *scenario) client(name string, words ...string) *actor {
 	return a
 }
 
-// told is a log of which everything is an event.
+// told is a log. Its lines are events of the scenario.
 type told struct {
 	s    *scenario
 	name string

@@ -161,7 +161,7 @@ func deposit(ctx context.Context, client *fairlock.Client, a *account, approve f
 type depositor = func(ctx context.Context, client *fairlock.Client, a *account,
 	approve func(context.Context) error) error
 
-// noDepositIsLost has three workers deposit, whatever faults come.
+// noDepositIsLost checks the balance after deposits of three workers under faults.
 func noDepositIsLost(t *testing.T, w *fairlocktest.World, deposit depositor) {
 	var a account
 	w.Work(3, fairlock.Config{}, func(ctx context.Context, p *fairlocktest.Worker) error {

@@ -40,7 +40,7 @@ func TestWorld_Work(t *testing.T) {
 			close(ended)
 		}()
 		time.Sleep(time.Minute)
-		fairlocktest.Inject(w, fairlocktest.ClientCrash, 0, 1) // of client-1 to client-3, of which the first is the test's
+		fairlocktest.Inject(w, fairlocktest.ClientCrash, 0, 1) // of client-1 to client-3; client-1 is the test's
 		time.Sleep(time.Minute)
 		w.Server.Mutex("client-3").AssertHeldBy("client-3")
 		w.Server.Mutex("client-4").AssertHeldBy("client-4")

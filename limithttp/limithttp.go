@@ -36,8 +36,9 @@ type Config struct {
 	MaxBody int64
 
 	// OpenLimit is how many requests at once are served without a permit while Redis cannot be reached
-	// (fairlock.ErrUnreachable). The default is none. Set fairlock.WithMaxOutage, or a request waits for as long as its
-	// client. A refusal by Redis, such as a missing right, serves nothing.
+	// (fairlock.ErrUnreachable). The default is none. Set fairlock.WithMaxOutage below WithMaxWait. Without it, a
+	// request waits for as long as its client, or until ErrWaitTimeout, which does not open the limit. A refusal by
+	// Redis, such as a missing right, serves nothing.
 	OpenLimit int
 
 	// Refuse answers a request that is not served. Retry-After is set. The default is http.Error with the status.

@@ -110,7 +110,7 @@ func TestWatch_WritesALineForEachChange(t *testing.T) {
 
 	link.Cut()
 	require.Regexp(t, `^fairlock: [^\n]+$`, lines.expect("; retrying\n"))
-	time.Sleep(time.Second / 2) // it looks again, of which nothing tells, and does not repeat that
+	time.Sleep(time.Second / 2) // it looks again, and does not repeat that line
 	require.NoError(t, lease.Unlock(t.Context()))
 	link.Mend()
 	require.Regexp(t, `mutex x: held, no waiters; holders: web-1 \(fence \d+\)$`, line())

@@ -101,7 +101,7 @@ func TestSpans_NoSecrets(t *testing.T) {
 		s.Mutex("x").ForceRelease()
 		require.Error(t, lease.Unlock(ctx))
 		text := lease.Token().Text()
-		secret := text[len(text)-17:] // of the 22 characters of the random part, of which String shows 4
+		secret := text[len(text)-17:] // of the 22 characters of the random part; String shows 4 others
 		spans := fmt.Sprintf("%+v", tracetest.SpanStubsFromReadOnlySpans(o.spans.Ended()))
 		assert.NotContains(t, spans, secret)
 		assert.Contains(t, spans, lease.Token().String())

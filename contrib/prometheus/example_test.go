@@ -66,7 +66,7 @@ func value(page http.Handler, name string) string {
 	return "no " + name
 }
 
-// The name of a lock is a label only in groups, of which there are few: there is an account for each customer.
+// The label is a group of locks. There are few groups, but an account for each customer.
 func ExampleConfig_name() {
 	metrics := promfairlock.New(promfairlock.Config{Name: func(lock string) string {
 		group, _, _ := strings.Cut(lock, ":") // "account" for "account:42"

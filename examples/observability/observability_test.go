@@ -106,7 +106,7 @@ func TestService(t *testing.T) {
 		return ""
 	}
 	for until := time.Now().Add(time.Minute); value(waiting) != "1"; time.Sleep(time.Millisecond) {
-		require.True(t, time.Now().Before(until), "nobody waits")
+		require.True(t, time.Now().Before(until), "no waiters")
 	}
 	status, _ := s.send(http.MethodGet, "/locks/", "")
 	assert.Equal(t, http.StatusUnauthorized, status)

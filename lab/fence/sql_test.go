@@ -141,7 +141,7 @@ func TestRaise_StaleTransactionBeganEarlier(t *testing.T) {
 			if overtaken {
 				require.Error(t, err)
 				require.True(t, errors.Is(err, fence.ErrStale) || b.again(err), "%v", err)
-				require.ErrorIs(t, write(stale, 99, 99), sql.ErrTxDone, "whoever overlooks the error")
+				require.ErrorIs(t, write(stale, 99, 99), sql.ErrTxDone, "a caller that overlooks the error")
 				require.Error(t, stale.Commit())
 			} else {
 				_ = stale.Rollback()
@@ -246,8 +246,8 @@ func TestDo_OlderOneWaits(t *testing.T) {
 	})
 }
 
-// Many holders at once, each of which is paused at random: no write of a lower fence follows one of a higher, and none
-// is lost.
+// Many holders work at once, and each is paused at random. No write of a lower fence follows one of a higher fence, and
+// no write is lost.
 //
 //fairlock:promise The fence at a database
 func TestDo_Concurrent(t *testing.T) {

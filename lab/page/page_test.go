@@ -329,7 +329,7 @@ func TestPage_OtherSite(t *testing.T) {
 	require.NoError(t, lease.Renew(t.Context()))
 }
 
-// elect has so many candidates, of which the first leads, until the end of the test.
+// elect starts n candidates, which run until the end of the test. The first one leads.
 func (s *site) elect(name string, n int) {
 	for i := range n {
 		e := leader.New(s.client(fmt.Sprintf("scheduler-%d", i)), name, leader.Config{})

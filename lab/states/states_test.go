@@ -52,7 +52,7 @@ func TestExplore_SeesTheSame(t *testing.T) {
 //fairlock:promise Order among permits
 //fairlock:promise Two numbers of permits: each request is granted when no more than its own number are held with it; while one with the smaller number is the first, all others wait
 //fairlock:promise Nothing stays
-//fairlock:promise Nothing stays: eleven minutes after the last WaiterTTL has ended, or once somebody has locked and unlocked the lock and nobody waits, only its last number is left, for FenceTTL, tombstones for eleven minutes, and the number of permits of a semaphore that was resized
+//fairlock:promise Nothing stays: eleven minutes after the last WaiterTTL has ended, or once the lock has been locked and unlocked without waiters, only its last number is left, for FenceTTL, tombstones for eleven minutes, and the number of permits of a semaphore that was resized
 //fairlock:fault The head of the queue has expired and wants more than is free: one WaiterTTL, then those behind it that fit get in, though nothing is released
 //fairlock:promise Resize: from then on the number counts for every client, whatever number it brings; no more are held than there are, but for holders from before there were fewer
 //fairlock:promise Growing a semaphore: admits those that fit, in order, in its one request

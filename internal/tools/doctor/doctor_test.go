@@ -482,8 +482,8 @@ func TestSlowLog(t *testing.T) {
 	assert.Regexp(t, `^1 command took over 100ms within a day, the longest \S+ \(DEBUG\)$`, f.Found)
 }
 
-// A script of this version is told from those of others: by its hash also its verb; not by its text, of which Redis
-// keeps the beginning.
+// A script of this version is told from those of others by its hash, which also gives its verb. Its text does not help,
+// because Redis keeps only the beginning.
 func TestSlowLog_OwnScripts(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t, "--slowlog-log-slower-than", "0").Client()

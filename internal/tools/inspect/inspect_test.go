@@ -317,7 +317,7 @@ func TestAddCause(t *testing.T) {
 	}
 }
 
-// The orders do not depend on when each lock was read. Locks of which nobody knows that are last.
+// The orders do not depend on when each lock was read. Locks whose age or wait is unknown are last.
 func TestOrders(t *testing.T) {
 	held := func(name string, fence uint64, age time.Duration, released bool) Lock {
 		return Lock{ID: ID{Name: name}, State: admin.State{

@@ -67,7 +67,7 @@ func TestHandoffs_OnlyToWaiters(t *testing.T) {
 		}))
 		require.NoError(t, err)
 		for _, latency := range latencies {
-			assert.Equal(t, workload.Unknown, latency, "nobody waits when this goroutine comes back")
+			assert.Equal(t, workload.Unknown, latency, "no waiter when this goroutine comes back")
 		}
 		assert.Len(t, latencies, 4)
 	})

@@ -76,7 +76,7 @@ func TestRun_Counts(t *testing.T) {
 				h := r.Workloads[2]
 				assert.InEpsilon(t, 2000, h.Floor.P50, 0.001, "a message goes to Redis and to the next client")
 				if cfg.Contenders == 1 {
-					assert.Equal(t, []any{int64(10), 0.0}, []any{h.Fairlock.Ops, h.Fairlock.Max}, "nobody waits")
+					assert.Equal(t, []any{int64(10), 0.0}, []any{h.Fairlock.Ops, h.Fairlock.Max}, "no waiters")
 				} else {
 					assert.InEpsilon(t, 2000, h.Fairlock.P90, 0.001, "a handoff does the same")
 				}

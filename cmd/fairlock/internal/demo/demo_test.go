@@ -15,7 +15,7 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tools/history"
 )
 
-// sample is a demo of three clients, the second of which was killed at 20 ms while it held the lock until 2 s.
+// sample is a demo of three clients. The second was killed at 20 ms, while it held the lock until 2 s.
 func sample(out *strings.Builder) *demo {
 	d := &demo{
 		Config: Config{Type: locks.Type{Kind: fairlock.KindMutex}, Clients: 3, Workers: 1, TTL: 2 * time.Second,
