@@ -176,8 +176,9 @@ func TestClient_List(t *testing.T) {
 		assert.Empty(t, failed)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		for _, err := range admin.New(s.Link().Redis(), "").List(ctx, "") {
+		for _, err := range admin.New(s.Link().Redis(), "").List(ctx, "b") {
 			require.ErrorIs(t, err, context.Canceled)
+			require.EqualError(t, err, `fairlock: list "b": context canceled`)
 		}
 	})
 }

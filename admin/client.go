@@ -34,8 +34,8 @@ func New(rdb redis.UniversalClient, namespace string) *Client {
 
 // Inspect reads one lock. It lists at most the given numbers of holders and waiters, up to 1,000 of each. Used,
 // Waiting, Expired, Candidates and OldestWait count all of them. If the lists are too short to tell, Inspect reads the
-// lock once more. It sends each request once. go-redis's own timeouts bound it, and ctx does if the options of rdb have
-// ContextTimeoutEnabled.
+// lock once more. It sends each request once. go-redis's own timeouts bound it, and the deadline of ctx if the options
+// of rdb have ContextTimeoutEnabled.
 func (c *Client) Inspect(ctx context.Context, id fairlock.ID, holders, waiters int) (State, error) {
 	l, err := c.lock(c.reader, id,
 		require(0 <= holders && holders <= bounds.MaxInspected, "holders", "%d, must be from 0 to %d", holders,

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"sync"
@@ -48,8 +47,11 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[State, error
 				}
 			}
 		}
-		if err = errors.Join(err, ctx.Err()); err != nil {
-			yield(State{}, fmt.Errorf("fairlock: list: %w", err))
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			yield(State{}, &fairlock.Error{Op: "list", Name: prefix, Err: err})
 		}
 	}
 }

@@ -31,8 +31,8 @@ type Config struct {
 	// permit is released at once, and the request keeps its own ctx.
 	StartsOnly bool
 
-	// MaxBody is how many bytes of the body are read before the wait, so that the server notices a client that goes
-	// away. The default is 64 KiB. A negative number means none.
+	// MaxBody is how many bytes of an HTTP/1 body are read before the wait, so that the server notices a client that goes
+	// away. The default is 64 KiB. A negative number means none, for clients that send the rest after a first answer.
 	MaxBody int64
 
 	// OpenLimit is how many requests at once are served without a permit while Redis cannot be reached
@@ -120,17 +120,32 @@ func (h *handler) acquire(r *http.Request, limit Acquirer, permits int) (*fairlo
 	if h.cfg.Try {
 		return limit.TryAcquire(r.Context(), permits)
 	}
-	if r.Body != nil && r.Body != http.NoBody && h.cfg.MaxBody > 0 && r.ContentLength <= h.cfg.MaxBody {
-		read, _ := io.ReadAll(io.LimitReader(r.Body, h.cfg.MaxBody+1)) // next gets the error as well
-		r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(read), r.Body))
+	reads := r.ProtoMajor < 2 && r.Body != nil && r.Body != http.NoBody // HTTP/2 tells the server that a client goes away
+	if reads && h.cfg.MaxBody > 0 && r.ContentLength <= h.cfg.MaxBody {
+		rest := r.Body
+		read, err := io.ReadAll(io.LimitReader(rest, h.cfg.MaxBody+1))
+		if err != nil {
+			rest = failed{rest, err}
+		}
+		r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(read), rest))
 	}
 	return limit.Acquire(r.Context(), permits)
 }
 
+// failed is a body whose reading has failed.
+type failed struct {
+	io.ReadCloser
+	err error
+}
+
+func (f failed) Read([]byte) (int, error) { return 0, f.err }
+
 // limited serves a request under its lease.
 func (h *handler) limited(w http.ResponseWriter, r *http.Request, lease *fairlock.Lease) {
 	ctx, cancel := lease.Context(r.Context())
+	inner := r.WithContext(ctx)
 	defer func() { // also when next panics
+		r.MultipartForm = inner.MultipartForm // the server removes its temporary files
 		lost := lease.Err()
 		cancel()
 		release(r, lease)
@@ -138,7 +153,7 @@ func (h *handler) limited(w http.ResponseWriter, r *http.Request, lease *fairloc
 			h.cfg.Done(r, 0, lost)
 		}
 	}()
-	h.next.ServeHTTP(w, r.WithContext(ctx))
+	h.next.ServeHTTP(w, inner)
 }
 
 // release releases in the background. After an error the permits come free when the lease ends.

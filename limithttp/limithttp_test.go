@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime/multipart"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -368,6 +369,23 @@ func TestHandler_Body(t *testing.T) {
 				}
 			}
 		}
+	})
+}
+
+// The server of an upload gets its form, so that it removes the temporary files. The body of an HTTP/2 request is not
+// read before next reads it: the client may wait for a first answer.
+func TestHandler_BodyIsOfTheServer(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		h := limithttp.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			assert.ErrorIs(t, r.ParseMultipartForm(1), http.ErrNotMultipart)
+			r.MultipartForm = &multipart.Form{}
+		}), limithttp.Config{Limit: by(s.Client(fairlock.Config{}).Semaphore("x", 1))})
+		body, client := io.Pipe()
+		defer client.Close()
+		r := httptest.NewRequest(http.MethodPost, "/", body)
+		r.ProtoMajor = 2
+		h.ServeHTTP(httptest.NewRecorder(), r)
+		assert.NotNil(t, r.MultipartForm)
 	})
 }
 

@@ -39,9 +39,9 @@ type observer struct {
 	noPublish atomic.Int32 // scripts may not publish
 	full      atomic.Int32 // the server has no memory left
 
-	departed map[string]bool // guarded by mu: tokens that have left
-	restored map[string]bool // guarded by mu: tokens that were restored after they may have left
-	suspects []suspect       // guarded by mu
+	departed map[string]int64 // guarded by mu: when tokens have left
+	restored map[string]bool  // guarded by mu: tokens that were restored after they may have left
+	suspects []suspect        // guarded by mu
 
 	subscribed map[string]int64 // guarded by mu: by client: when its latest subscription came up, as Event.At
 
@@ -74,7 +74,7 @@ type observed struct {
 // observe begins to observe the server of a world.
 func observe(w *world) *observer {
 	o := &observer{
-		world: w, verbs: map[string]string{}, hashes: map[string]string{}, departed: map[string]bool{},
+		world: w, verbs: map[string]string{}, hashes: map[string]string{}, departed: map[string]int64{},
 		restored: map[string]bool{},
 		rare: make([]int, len(
 			rare)), subscribed: map[string]int64{}, minimums: map[string]*minimum{}, took: map[string]string{},

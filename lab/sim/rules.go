@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tools/history"
 	"github.com/fairlock/fairlock-go/internal/tools/rules"
 )
@@ -72,28 +73,33 @@ func (o *observer) checkLocked(l *observed, next contents) {
 		delete(l.seen, h.Token)
 	}
 	o.checkForgottenLocked(l, next, now)
-	// A token that has left or released, or whose lease has another token now, does not come back.
+	// A token that has left or released, or whose lease has another token now, does not come back, unless a request is
+	// 11 minutes late.
+	left := func(token string) bool {
+		at, ok := o.departed[token]
+		return ok && now-at < int64(script.QueueKept)
+	}
 	switch o.last.verb {
 	case "leave":
 		for i, token := range o.last.args[4:] {
-			if o.departed[token] = true; i < int(rules.Numbers(o.last.args[3])[0]) {
+			if o.departed[token] = now; i < int(rules.Numbers(o.last.args[3])[0]) {
 				l.lastLeft = token // with a tombstone
 			}
 		}
 	case "release", "resume":
 		token, h := o.last.args[1], l.Holder(o.last.args[1])
 		if h != nil && h.Fence == uint64(rules.Numbers(o.last.args[2])[0]) && next.Holder(token) == nil {
-			if o.departed[token] = true; o.last.verb == "resume" {
+			if o.departed[token] = now; o.last.verb == "resume" {
 				l.lastLeft = token
 			}
 		}
 	case "acquire":
-		if token := o.last.args[1]; o.departed[token] && rules.Numbers(o.last.args[2])[0] > 0 {
+		if token := o.last.args[1]; left(token) && rules.Numbers(o.last.args[2])[0] > 0 {
 			o.suspect(token, now, "it requests the lock after it has left", 0)
 		}
 	}
 	for _, token := range next.tokens() {
-		if o.departed[token] {
+		if left(token) {
 			o.world.fail("server: at %v, lock %q: %s has left and is there", time.Duration(now), l.name, token)
 			delete(o.departed, token)
 		}

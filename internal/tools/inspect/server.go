@@ -474,6 +474,9 @@ func (f *search) fresh(keys []string) map[string][]ID {
 		if f.want.AllNamespaces {
 			namespace, _, _ = strings.Cut(text, ":{")
 		}
+		if namespace == "" || bounds.WrongNamespace(namespace) != "" {
+			continue // the key is of another program
+		}
 		key, ours := keyspace.Parse(namespace, text)
 		at := place{namespace, idOf(key)}
 		wanted := (f.want.Kinds == nil || slices.Contains(f.want.Kinds, at.Kind)) && strings.HasPrefix(at.Name, f.want.Prefix)
