@@ -70,7 +70,7 @@ func (c *Client) DoAll(
 			return err
 		}
 		leases = append(leases, lease)
-		inner, _ = lease.Context(inner) // it ends with the first one
+		inner, _ = lease.Context(inner) //nolint:fatcontext // each is in the one before, and all end with the first
 	}
 	for _, l := range leases {
 		if err := l.Err(); err != nil {

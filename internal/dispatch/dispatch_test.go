@@ -398,7 +398,7 @@ func TestDispatcher_Pipelines(t *testing.T) {
 	})
 }
 
-// Close waits for what is in flight, also if its caller has gone, and for what is queued. Then nothing is sent any more.
+// Close waits for what is in flight, also if its caller has gone, and for what is queued. Nothing is sent later.
 func TestDispatcher_CloseWaits(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
