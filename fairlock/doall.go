@@ -3,7 +3,6 @@ package fairlock
 import (
 	"context"
 	"slices"
-	"sync"
 )
 
 // maxNames is how many mutexes one DoAll may lock.
@@ -50,14 +49,16 @@ func (c *Client) DoAll(
 	inner, cancel := context.WithCancel(ctx)
 	defer func() { // also when f panics; a release that hangs does not hold up the others, whose leases would expire
 		cancel()
-		unlocked := make([]error, len(leases))
-		var releases sync.WaitGroup
+		unlocked := make([]chan error, len(leases))
 		for i, l := range leases {
-			releases.Go(func() { unlocked[i] = l.held.Unlock(ctx) })
+			unlocked[i] = make(chan error, 1)
+			context.AfterFunc(inner, func() { // at once, in a goroutine
+				defer close(unlocked[i])
+				unlocked[i] <- l.held.Unlock(ctx)
+			})
 		}
-		releases.Wait()
 		for i, l := range slices.Backward(leases) {
-			err = l.lock.outcome("do", err, unlocked[i])
+			err = l.lock.outcome("do", err, <-unlocked[i])
 		}
 	}()
 	for _, name := range names {
