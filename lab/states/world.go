@@ -257,7 +257,8 @@ func (k *Kind) others(n *node, s *rules.State) (all []*node) {
 	pass := func(step string, d int64) {
 		parts := strings.Split(n.keys, "\n")
 		fields := strings.Split(parts[0], "\x1f")
-		fields[2] = fmt.Sprintf("2 %d %d %d", s.Last, s.QueueClock()+d, s.Now+d)
+		size := strings.Split(fields[2], " ")[4:] // if a resize has set one
+		fields[2] = strings.Join(append([]string{fmt.Sprintf("2 %d %d %d", s.Last, s.QueueClock()+d, s.Now+d)}, size...), " ")
 		parts[0] = strings.Join(fields, "\x1f")
 		add(step, s.Now+d, strings.Join(parts, "\n"))
 	}
