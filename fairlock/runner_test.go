@@ -593,7 +593,7 @@ func (s *scenario) outcome(name, method string, c *scenarioCall, out []reflect.V
 // described has the text of an error and what errors.Is finds.
 func described(err error) string { return fmt.Sprintf("%v [%s]", err, fairlock.ErrorType(err)) }
 
-// stateOf names who holds a lock, and who waits for it.
+// stateOf returns the holders and the waiters of a lock as text.
 func stateOf(st admin.State) string {
 	var held, queued []string
 	for _, h := range st.Holders {

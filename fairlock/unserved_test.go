@@ -111,3 +111,28 @@ func TestUnserved_NamesTheFailure(t *testing.T) {
 		}
 	})
 }
+
+// Redis refuses acquires, as while a slot moves, and replies to the heartbeats of a waiter. TryLock gives up after 3 s.
+func TestUnserved_TryBesideAWaiter(t *testing.T) {
+	bubbleAlone(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := clientWith(t, s, fairlock.Config{}, func(*redis.Options) {})
+		holder := s.Mutex("x").HoldAs("holder")
+		queued := begin(t.Context(), client.Mutex("x").Lock)
+		var moved atomic.Bool
+		record(client).before = func(_ int, cmd redis.Cmder) error {
+			if verbOf(cmd) == "acquire" && !moved.Load() {
+				return refusal("TRYAGAIN Multiple keys request during rehashing of slot")
+			}
+			return nil
+		}
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := client.Mutex("x").TryLock(ctx)
+		require.ErrorIs(t, err, fairlock.ErrUnreachable)
+		assert.Equal(t, 3*time.Second, time.Since(start))
+		moved.Store(true)
+		require.NoError(t, holder.Unlock(t.Context()))
+		require.NoError(t, queued.granted(t).Unlock(t.Context()))
+	})
+}

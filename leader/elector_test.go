@@ -385,7 +385,7 @@ func TestLeader(t *testing.T) {
 		require.NoError(t, client.Mutex("x").Do(t.Context(), func(ctx context.Context) error {
 			assert.False(t, s.Mutex("x").State().Holders[0].Leader)
 			name, since, err := observer.Leader(ctx)
-			assert.Equal(t, []any{"", true}, []any{name, since.IsZero()}, "who has the lock by Mutex.Lock is no leader")
+			assert.Equal(t, []any{"", true}, []any{name, since.IsZero()}, "a holder by Mutex.Lock is no leader")
 			return err
 		}))
 		s.Stop()
