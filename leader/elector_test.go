@@ -198,7 +198,7 @@ func (e *election) step(line string) (looks string) {
 	return looks
 }
 
-// looks returns who holds the lock, who leads, which processes have a lease, and who waits.
+// looks returns the holder, the leader, the processes that have a lease, and the waiters.
 func (e *election) looks() string {
 	name := "nobody"
 	address, since, err := e.observer.Leader(e.t.Context())
