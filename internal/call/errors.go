@@ -149,14 +149,18 @@ func (c *Calls) named(err error) error {
 	return err
 }
 
-// OrEnded returns err, or the error of ctx if Redis has not replied because ctx has ended. It does not change a Lost or
-// a Tried, which come with an error of Redis.
+// OrEnded returns err, or the error of ctx if Redis has not replied because ctx has ended. That says why no connection
+// can be made. OrEnded does not change a Lost or a Tried, which come with an error of Redis.
 func OrEnded(ctx context.Context, err error) error {
 	var tried *errs.Tried
-	if ctx.Err() != nil && OriginOf(err) == NoReply && !errors.Is(err, errs.Lost) && !errors.As(err, &tried) {
-		return errs.Ended(ctx)
+	if ctx.Err() == nil || OriginOf(err) != NoReply || errors.Is(err, errs.Lost) || errors.As(err, &tried) {
+		return err
 	}
-	return err
+	var abandoned *dispatch.AbandonedError
+	if errors.As(err, &abandoned) && abandoned.Why != nil {
+		return fmt.Errorf("%w: %v", errs.Ended(ctx), err) //nolint:errorlint // its timeout is not that of ctx
+	}
+	return errs.Ended(ctx)
 }
 
 // Latest returns the failure to report of two successive ones. If failure has no reply because ctx has ended, before

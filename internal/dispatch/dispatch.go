@@ -31,6 +31,9 @@
 //   - After 500 ms, and then each second, a Cluster's slots are read again (slots, reloaded), as after a request
 //     without a reply. go-redis itself does so only after a reply, or with a request after 10 s. Until then it sends
 //     requests to a failed master.
+//   - After 500 ms, a connection is made beside the pool if that has none (connect), to learn why it cannot be made.
+//     Requests that their ctx ends name that. go-redis 9.23 reports it only after it has dialled five times, by default
+//     after 2 s.
 //   - After 1 s, a request that may be sent twice is queued again, before all others, because the connection may be
 //     half-open. If that attempt hangs as well, it is queued again after 1, 2, 4, 8 and 16 s more, as the server may be
 //     slow. The first outcome counts. A later reply is dropped; grants in it reach their waiters by notifications and
@@ -51,6 +54,7 @@ package dispatch
 import (
 	"container/list"
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"runtime"
@@ -119,6 +123,7 @@ type Dispatcher struct {
 	answers        bool        // guarded by mu: Redis has replied to the last batch in flight
 	answered       time.Time   // guarded by mu: time of the last reply
 	reloaded       time.Time   // guarded by mu: time of the last reload of the slots
+	unconnected    error       // guarded by mu: why no connection can be made; nil if that is not known
 	idle           int         // guarded by mu: senders that wait for work
 }
 
@@ -301,10 +306,13 @@ func (d *Dispatcher) once(r *request) (any, error) {
 	}
 	select {
 	case <-r.over:
-		return r.reply, r.err
+		if ended := r.ctx.Err(); ended == nil || !errors.Is(r.err, ended) {
+			return r.reply, r.err
+		}
 	case <-r.ctx.Done():
-		return nil, &AbandonedError{r.over, d.withdraw(r)}
 	}
+	sent := d.withdraw(r)
+	return nil, &AbandonedError{r.over, sent, d.whyUnconnected()}
 }
 
 func (d *Dispatcher) add(r *request) bool {
@@ -412,12 +420,12 @@ func (d *Dispatcher) look() {
 	}
 	now := d.clock.Now()
 	var failed []string // the locks whose requests have failed
-	hangs := false
+	hangs, first := false, false
 	for _, l := range d.lanes() {
 		var again []*request
 		for _, b := range l.inFlight {
 			for ; !b.due().After(now); b.steps++ {
-				hangs = true
+				hangs, first = true, first || b.steps == 0
 				failed, again = d.stepLocked(b, b.steps+1, failed, again)
 			}
 		}
@@ -439,9 +447,34 @@ func (d *Dispatcher) look() {
 	if hangs {
 		d.reload()
 	}
-	for _, lock := range failed {
-		d.note(lock, ErrNoReply)
+	err := ErrNoReply
+	if why := d.whyUnconnected(); why != nil {
+		err = fmt.Errorf("%w: %w", err, why)
 	}
+	for _, lock := range failed {
+		d.note(lock, err)
+	}
+	if first && d.plain != nil && d.plain.PoolStats().TotalConns == 0 {
+		d.senders.Go(d.connect)
+	}
+}
+
+// connect learns why no connection can be made.
+func (d *Dispatcher) connect() {
+	options := d.plain.Options()
+	conn, err := options.Dialer(d.life, options.Network, options.Addr)
+	if err == nil {
+		_ = conn.Close()
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.unconnected = err
+}
+
+func (d *Dispatcher) whyUnconnected() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.unconnected
 }
 
 // stepLocked does what is due for a batch after the given number of steps. It appends the locks of requests that have
@@ -529,7 +562,7 @@ func (d *Dispatcher) next(b *batch) *batch {
 func (d *Dispatcher) landedLocked(b *batch) {
 	b.lane.inFlight = slices.DeleteFunc(b.lane.inFlight, func(other *batch) bool { return other == b })
 	if d.answers = b.answers; d.answers {
-		d.answered = d.clock.Now()
+		d.answered, d.unconnected = d.clock.Now(), nil
 	}
 }
 

@@ -162,7 +162,7 @@ func client(t *testing.T, hook redis.Hook) *redis.Client {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379",
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
-			return nil, errors.New("nothing is to be dialled")
+			return nil, errors.New("no connection")
 		}})
 	t.Cleanup(func() { _ = rdb.Close() })
 	rdb.AddHook(hook)

@@ -3,11 +3,13 @@ package dispatch_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -76,7 +78,7 @@ func TestHang_SentAgain(t *testing.T) {
 				noReply := 0
 				s.mu.Lock()
 				for _, note := range s.notes {
-					if note == "x: no reply yet" {
+					if strings.HasPrefix(note, "x: no reply yet") {
 						noReply++
 					}
 				}
@@ -88,6 +90,25 @@ func TestHang_SentAgain(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The error of a hanging request says why no connection can be made, until Redis has replied to another request.
+func TestHang_NoConnection(t *testing.T) {
+	plain := func(t *testing.T, s *server) redis.Scripter { return client(t, s) }
+	bubbleOf(t, "plain", 0, plain, func(t *testing.T, s *server, d *dispatch.Dispatcher, _ int) {
+		_, end := s.dead("x", 2)
+		defer end()
+		for _, test := range []struct {
+			limit time.Duration
+			want  string
+		}{{501 * time.Millisecond, "Redis did not reply: no connection"}, {499 * time.Millisecond, "Redis did not reply"}} {
+			ctx, cancel := context.WithTimeout(t.Context(), test.limit)
+			_, err := d.Send(ctx, s.request("x"))
+			cancel()
+			require.EqualError(t, err, test.want)
+			require.NoError(t, send(t.Context(), d, "y"))
+		}
+	})
 }
 
 // Many requests hang on half-open connections, in pipelines or alone, and some of them must not run twice. All others

@@ -119,10 +119,16 @@ func (c *Counted) Ambiguous(err error) bool {
 type AbandonedError struct {
 	Over <-chan struct{} // closed when the request has ended; until then Redis may still execute it
 	sent bool
+	Why  error // no connection can be made for that reason; nil: it is not known
 }
 
-// Error says that there is no reply.
-func (e *AbandonedError) Error() string { return "Redis did not reply" }
+// Error says that there is no reply, and why.
+func (e *AbandonedError) Error() string {
+	if e.Why != nil {
+		return "Redis did not reply: " + e.Why.Error()
+	}
+	return "Redis did not reply"
+}
 
 // ErrClosed is the error of a request after Close.
 var ErrClosed = errors.New("dispatcher is closed")
