@@ -188,7 +188,7 @@ func TestCost_DoesNotGrowWithTheQueue(t *testing.T) {
 					lock := k.lock(instrumentedBy(m.rdb, counted), m.namespace)
 					samples := samplesOf(lock)
 					for i, name := range slices.Sorted(maps.Keys(samples)) { // one after the other
-						require.NoError(t, samples[name].send(lock, m.requesters(c, script.MaxHeartbeat, i)), name)
+						require.NoError(t, samples[name].try(lock, m.requesters(c, script.MaxHeartbeat, i)), name)
 						cost, err := m.rdb.Get(ctx, m.namespace+":cost").Int()
 						require.NoError(t, err)
 						t.Logf("%-14s %6d", name, cost)
@@ -224,7 +224,7 @@ func BenchmarkLongQueue(b *testing.B) {
 				require.NoError(b, m.rdb.ConfigResetStat(ctx).Err())
 				for i := 0; b.Loop(); i++ {
 					m.do(b, "SET", "bare", i)
-					require.NoError(b, sample.send(lock, m.requesters(c.crowd, script.MaxHeartbeat, i)))
+					require.NoError(b, sample.try(lock, m.requesters(c.crowd, script.MaxHeartbeat, i)))
 				}
 				for _, command := range []string{"set", "evalsha"} {
 					_, text, _ := strings.Cut(info("commandstats", "cmdstat_"+command), "usec_per_call=")

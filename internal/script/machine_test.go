@@ -79,7 +79,7 @@ func numbered(client string, terms tokens.Terms, n int) token.Token {
 
 // party is one acquisition. All its requests have the same terms.
 type party struct {
-	name, client  string
+	name          string
 	n             int
 	terms         tokens.Terms
 	tok           token.Token // from its first request on
@@ -88,7 +88,7 @@ type party struct {
 
 func (p *party) token() token.Token {
 	if p.tok.Text() == "" {
-		p.tok = numbered(p.client, p.terms, p.n)
+		p.tok = numbered("c", p.terms, p.n)
 	}
 	return p.tok
 }
@@ -205,19 +205,6 @@ func (m *machine) state() *rules.State {
 	return s
 }
 
-// last is the last number, as far as it is known.
-func (m *machine) last() uint64 {
-	s := m.state()
-	last := s.Last
-	for _, h := range s.Holders {
-		last = max(last, h.Fence)
-	}
-	for _, w := range s.Waiters {
-		last = max(last, w.Ticket)
-	}
-	return last
-}
-
 // fields are the numbers in a text; there are at least five.
 func fields(text string) (n []int64) {
 	for field := range strings.FieldsSeq(text + " 0 0 0 0 0") {
@@ -320,28 +307,17 @@ func (m *machine) pass(d time.Duration, queue bool) {
 // lose loses all data.
 func (m *machine) lose() { m.rdb.Del(ctx, slices.Collect(maps.Values(m.keys))...) }
 
-// setNumber sets the last number.
-func (m *machine) setNumber(to uint64) {
-	m.t.Helper()
-	n := fields(m.rdb.Get(ctx, m.keys["number"]).Val())
-	m.do(m.t, "SET", m.keys["number"], numberOf(int64(to), n[2], n[3], n[4]), "PX", day.Milliseconds())
-}
-
 var (
 	ofCrowd = regexp.MustCompile(`^[hq]\d+$`)
 	keyOf   = regexp.MustCompile(`^[A-Z]+`)
 )
 
-// party returns the party of a word, "client/name*2", with an optional client and number of permits.
+// party returns the party of a word, "name*2", with an optional number of permits.
 func (m *machine) party(word string) *party {
-	client, name, ok := strings.Cut(word, "/")
-	if !ok {
-		client, name = "c", word
-	}
-	name, weight, heavy := strings.Cut(name, "*")
+	name, weight, heavy := strings.Cut(word, "*")
 	p := m.parties[name]
 	if p == nil {
-		p = &party{name: name, client: client, n: len(m.parties) + 1, terms: m.kind.terms(ttl)}
+		p = &party{name: name, n: len(m.parties) + 1, terms: m.kind.terms(ttl)}
 		if key := keyOf.FindString(name); key != "" && m.name == rwMutex.name {
 			p.terms.Weight = tokens.WriterWeight
 		} else if key != "" && m.name == "keyed" {
@@ -364,15 +340,15 @@ func (m *machine) party(word string) *party {
 
 // A scenario is a list of steps, in lines or separated by semicolons. After an arrow stands what a step gives:
 //
-//	acquire a b*2 x/c      parties; b requests 2 permits, c is of client x; of 5: the number of permits in its token;
+//	acquire a b*2 c        parties; b requests 2 permits; of 5: the number of permits in its token;
 //	                       ttl 5m, wait 5m: durations; max 4, line 2: waiters; try: does not queue; ticket: with the one
 //	                       that it has -> granted, queued 1, busy lock, full 4 key, resized 5; if the test wants it,
 //	                       "by a" and "retry 45m"
-//	release a              seen b: with the fence of b; kept 5m by r: for that long r holds the lock -> the next ones;
-//	                       if the test wants it, "b(45m)": for how long. release 3: those of the earliest grants
+//	release a              kept 5m by r: for that long r holds the lock -> the next ones; if the test wants it,
+//	                       "b(45m)": for how long. release 3: those of the earliest grants
 //	leave a tombstone      kept 5m by r; force: with the last fence; resize 5 -> as release
-//	renew a                ttl 5m; seen b -> renewed, lost
-//	resume a by b          seen b -> resumed, lost
+//	renew a                -> renewed, lost
+//	resume a by b          -> resumed, lost
 //	heartbeat a b          wait 5m -> queued, holding, gone; retry 45m: of the head
 //	inspect 10             -> the holders | the waiters, at most 10 of each
 //	permits                -> A! 1/4 2, …: what Inspect says of a key: held, its limit, waiting; ! at its limit
@@ -380,14 +356,13 @@ func (m *machine) party(word string) *party {
 //	after 5m; stall 5m     time passes, with the queue's clock or without
 //	clock -5m              the server's clock steps
 //	lose; evict number     all data are lost; one key is
-//	raise 5m; raise 7      the last number becomes one of a clock that is so far ahead; or that number
 //	set lock x             a key is somebody else's
 //	full; full no          the server has no memory left, or has -> OOM, NOPERM, …: why it was refused
 //	once                   what follows is sent once
 //	drop a                 a waiter is dropped, though it has not expired; forge a 5m: it has a ticket of then
 //	crowd 9 12             holders of one permit each, and waiters; ended, expired: they are over; keys 3, limit 1
 //	left; count            -> the keys that exist; how many hold | how many wait
-//	fence; ticket a        -> now, now+1: µs of the server's time
+//	fence                  -> now, now+1: the last number, in µs of the server's time
 //
 // In a rwmutex, a capital letter is a writer.
 func (m *machine) run(steps string) {
@@ -425,9 +400,9 @@ func (o options) duration(name string, otherwise time.Duration) time.Duration {
 }
 
 const (
-	valued  = " ttl wait kept max line seen by of limit share keys "
+	valued  = " ttl wait kept max line by of limit share keys "
 	flagged = " try ticket tombstone ended expired "
-	alone   = " evict set raise full after stall clock left count fence crowd resize inspect lose once key permits force "
+	alone   = " evict set full after stall clock left count fence crowd resize inspect lose once key permits force "
 )
 
 func (m *machine) options(verb string, words []string) options {
@@ -453,14 +428,6 @@ func (m *machine) options(verb string, words []string) options {
 		}
 	}
 	return o
-}
-
-// fence is that of the party that the step says, or of its own.
-func (m *machine) fence(o options) uint64 {
-	if o.has("seen") {
-		return m.party(o.with["seen"]).fence
-	}
-	return o.who[0].fence
 }
 
 // by is the token that has a lease after the step, with the same number of permits by default.
@@ -505,7 +472,7 @@ func (m *machine) does(words []string, want string) string {
 			}
 			return strings.Join(all, " ")
 		}
-		fence, rest := m.fence(o), rest()
+		fence, rest := o.who[0].fence, rest()
 		return handoff(func() (script.Handoff, error) { return m.lock().Release(ctx, o.who[0].token(), fence, rest) })
 	case "leave":
 		var all []script.Leaving
@@ -514,20 +481,20 @@ func (m *machine) does(words []string, want string) string {
 		}
 		return handoff(func() (script.Handoff, error) { return m.lock().Leave(ctx, rest(), all...) })
 	case "force":
-		seen := m.last()
+		seen := m.state().Last
 		return handoff(func() (script.Handoff, error) { return m.lock().ForceRelease(ctx, seen, 0) })
 	case "resize":
 		return handoff(func() (script.Handoff, error) { return m.lock().Resize(ctx, o.number("")) })
 	case "renew":
-		fence := m.fence(o)
+		fence := o.who[0].fence
 		renewed := sends(m, func() (bool, error) {
-			return m.lock().Renew(ctx, o.who[0].token(), o.duration("ttl", ttl), fence)
+			return m.lock().Renew(ctx, o.who[0].token(), ttl, fence)
 		})
 		return map[bool]string{true: "renewed", false: "lost"}[renewed]
 	case "resume":
-		fence, by := m.fence(o), m.by(o, 0)
+		fence, by := o.who[0].fence, m.by(o, 0)
 		r := sends(m, func() (resumption, error) {
-			return resumed(m.lock().Resume(ctx, o.who[0].token(), fence, o.duration("ttl", ttl), by))
+			return resumed(m.lock().Resume(ctx, o.who[0].token(), fence, ttl, by))
 		})
 		return map[bool]string{true: "resumed", false: "lost"}[r.Fence > 0]
 	case "heartbeat":
@@ -571,9 +538,6 @@ func (m *machine) happens(verb string, o options) string {
 		m.lose()
 	case "evict":
 		require.Equal(m.t, int64(1), m.do(m.t, "DEL", m.keys[o.with[""]]))
-	case "raise":
-		to := m.clock + o.duration("", 0).Microseconds()
-		m.setNumber(uint64(cmp.Or(int64(o.number("")), to)))
 	case "once":
 		m.once = true
 	case "drop":
@@ -593,9 +557,7 @@ func (m *machine) happens(verb string, o options) string {
 		s := m.state()
 		return fmt.Sprintf("%d | %d", len(s.Holders), len(s.Waiters))
 	case "fence":
-		return m.fromNow(m.state().Last)
-	case "ticket":
-		return m.fromNow(o.who[0].ticket)
+		return strings.TrimSuffix(fmt.Sprintf("now%+d", int64(m.state().Last)-m.clock), "+0")
 	default:
 		require.FailNow(m.t, "no such step: "+verb)
 	}
@@ -610,10 +572,6 @@ func (m *machine) acquire(p *party, o options) script.Reply {
 		r.Ticket = script.Ticket(p.ticket)
 	}
 	return sends(m, func() (script.Reply, error) { return m.lock().Acquire(ctx, r) })
-}
-
-func (m *machine) fromNow(n uint64) string {
-	return strings.TrimSuffix(fmt.Sprintf("now%+d", int64(n)-m.clock), "+0")
 }
 
 func (m *machine) reply(r script.Reply, want string) string {

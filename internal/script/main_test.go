@@ -2,8 +2,6 @@ package script_test
 
 import (
 	"context"
-	"encoding"
-	"fmt"
 	"os"
 	"sync/atomic"
 	"testing"
@@ -11,9 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/internal/dispatch"
-	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
-	"github.com/fairlock/fairlock-go/token"
 )
 
 var namespaces atomic.Int64
@@ -28,25 +24,10 @@ func client(t testing.TB, o *redis.Options) *redis.Client {
 	return rdb
 }
 
-// fake replies itself, and records what was sent.
-type fake struct {
-	answer  any  // a reply or an error
-	unknown bool // whether requests were written
-	calls   []sent
-}
+// fake gives each request an answer: a reply or an error.
+type fake struct{ answer any }
 
-type sent struct{ keys, args []string } // as they travel
-
-func (f *fake) Send(_ context.Context, r dispatch.Request) (any, error) {
-	c := sent{keys: r.Keys}
-	for _, a := range r.Args {
-		if m, ok := a.(encoding.BinaryMarshaler); ok && !f.unknown { // which counts
-			text, _ := m.MarshalBinary()
-			a = string(text)
-		}
-		c.args = append(c.args, fmt.Sprint(a))
-	}
-	f.calls = append(f.calls, c)
+func (f fake) Send(context.Context, dispatch.Request) (any, error) {
 	switch answer := f.answer.(type) {
 	case error:
 		return nil, answer
@@ -62,27 +43,3 @@ type refusal string
 
 func (r refusal) Error() string { return string(r) }
 func (refusal) RedisError()     {}
-
-// three are the tokens of three requests.
-func three(l script.Lock) []token.Token {
-	return map[bool]kind{true: mutex, false: semaphore(5)}[l.Mutex()].waiters(3)
-}
-
-// send calls the method of a verb.
-func send(l script.Lock, v verb) error { return last(v.call(l, three(l))) }
-
-// sendAll calls each verb's method with a server that gives this answer.
-func sendAll(answer any) map[string]error {
-	all := map[string]error{}
-	for _, v := range verbs {
-		all[v.name] = send(script.Semaphore(&fake{answer: answer}, "ns", "name"), v)
-	}
-	return all
-}
-
-func texts(tokens ...token.Token) (all []string) {
-	for _, t := range tokens {
-		all = append(all, t.Text())
-	}
-	return all
-}

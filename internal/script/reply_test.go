@@ -2,7 +2,6 @@ package script_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +11,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -67,26 +67,50 @@ func others(good []any) (wrong, odd []any) {
 	return wrong, odd
 }
 
-func TestReply_OfAnotherFormIsAnError(t *testing.T) {
-	try := func(v verb, answer any) error { return send(script.Semaphore(&fake{answer: answer}, "ns", "name"), v) }
+// A reply of another form is an error, and the request is ambiguous. What a method returns for one that it accepts can
+// be true.
+func TestReply_OfAnotherForm(t *testing.T) {
 	for _, v := range verbs {
 		require.NotEmpty(t, v.replies, v.name)
 		for _, good := range v.replies {
-			require.NoError(t, try(v, good), "%s: %v", v.name, good)
-			wrong, _ := others(good)
+			v.answered(good, func(result any, err error) {
+				require.NoError(t, err, "%s: %v", v.name, good)
+				assert.NotEqual(t, "true", ambiguous(result))
+			})
+			wrong, odd := others(good)
 			for _, bad := range append(wrong, nil, "OK", int64(1), true, 1.5, map[any]any{"a": "b"}) {
 				if slices.ContainsFunc(v.replies, func(good list) bool { return reflect.DeepEqual(bad, any(good)) }) {
 					continue // fewer grants, for example, are no error
 				}
-				assert.ErrorIs(t, try(v, bad), script.ErrReply, "%s: %#v", v.name, bad)
+				v.answered(bad, func(result any, err error) {
+					assert.ErrorIs(t, err, script.ErrReply, "%s: %#v", v.name, bad)
+					assert.Equal(t, call.Permanent, call.OriginOf(err), "it comes again")
+					assert.NotEqual(t, "false", ambiguous(result), "%s: %#v", v.name, bad)
+				})
+			}
+			for _, other := range odd {
+				v.answered(other, func(result any, err error) {
+					if err == nil {
+						plausible(t, reflect.ValueOf(result), len(faked.waiters))
+					} else {
+						require.ErrorIs(t, err, script.ErrReply, v.name)
+					}
+				})
 			}
 		}
 	}
 	for _, bad := range []any{"", "q", "qqq", "qx", nil, one} {
-		_, err := script.Mutex(&fake{answer: list{large, one, bad}}, "ns", "name").Heartbeat(ctx, waiterTTL,
-			mutex.waiters(2))
+		_, err := script.Mutex(fake{list{large, one, bad}}, "ns", "name").Heartbeat(ctx, waiterTTL, mutex.waiters(2))
 		assert.ErrorIs(t, err, script.ErrReply, "%v", bad)
 	}
+}
+
+// ambiguous is "true" or "false" as a result says, and "" if it says nothing.
+func ambiguous(result any) string {
+	if r := reflect.ValueOf(result); r.Kind() == reflect.Struct && r.FieldByName("Ambiguous").IsValid() {
+		return strconv.FormatBool(r.FieldByName("Ambiguous").Bool())
+	}
+	return ""
 }
 
 // forms are the forms in which a server's reply reaches the library.
@@ -104,21 +128,29 @@ func (e hooked) Error() string { return "tenant 7: " + e.error.Error() }
 func (hooked) RedisError()     {}
 func (e hooked) Unwrap() error { return e.error }
 
-// meaning is what an error means, whatever the verb, and whether the script may have written before.
-func meaning(t *testing.T, cause error) (all string) {
+// meaning is what an error means, whatever the verb: where it comes from, whether the script may have written before,
+// and whether the request is ambiguous.
+func meaning(t *testing.T, cause error) string {
 	t.Helper()
-	for verb, err := range sendAll(cause) {
-		require.ErrorIs(t, err, cause, verb)
-		origin := call.OriginOf(fmt.Errorf("wrapped: %w", err))
-		assert.Equal(t, origin == call.Refused, errors.Is(err, errs.Refused))
-		one := []string{"permanent", "no reply", "unavailable", "refused"}[origin]
-		if script.Aborted(err) {
-			one += ", half-way"
-		}
-		require.Contains(t, []string{"", one}, all, verb)
-		all = one
+	all, unsure := map[string]bool{}, map[string]bool{}
+	for _, v := range verbs {
+		v.answered(cause, func(result any, err error) {
+			require.ErrorIs(t, err, cause, v.name)
+			origin := call.OriginOf(fmt.Errorf("wrapped: %w", err))
+			assert.Equal(t, origin == call.Refused, errors.Is(err, errs.Refused))
+			means, is := []string{"permanent", "no reply", "unavailable", "refused"}[origin], ambiguous(result)
+			if script.Aborted(err) {
+				means += ", half-way"
+				assert.True(t, v.name != "release" || is == "true", "the lock may be released: %v", cause)
+			} else if is != "" {
+				unsure[is] = true
+			}
+			all[means] = true
+		})
 	}
-	return all
+	require.Len(t, all, 1, "%v", cause)
+	require.LessOrEqual(t, len(unsure), 1, "%v", cause)
+	return slices.Collect(maps.Keys(all))[0] + map[bool]string{true: ", ambiguous"}[unsure["true"]]
 }
 
 // What each reply means in each form, however hooks have wrapped it: testdata/errors.txt has the replies, and -update
@@ -138,10 +170,8 @@ func TestErrors_OfRedis(t *testing.T) {
 			means := meaning(t, text)
 			assert.Equal(t, means, meaning(t, hooked{text}))
 			assert.Equal(t, means, meaning(t, fmt.Errorf("wrapped: %w", text)))
-			assert.Equal(t, "no reply", meaning(t, errors.New(string(text))), "it is no error of Redis")
+			assert.Equal(t, "no reply, ambiguous", meaning(t, errors.New(string(text))), "it is no error of Redis")
 			like[means] = append(like[means], form[0])
-			h, err := script.Mutex(&fake{answer: text}, "ns", "name").Release(ctx, mutex.held(0), 1, script.Rest{})
-			assert.Equal(t, script.Aborted(err), h.Ambiguous, "the lock may be released: %s", text)
 		}
 		for _, means := range slices.Sorted(maps.Keys(like)) {
 			fmt.Fprintf(&out, "    %s: %s\n", means, strings.Join(like[means], ", "))
@@ -153,13 +183,15 @@ func TestErrors_OfRedis(t *testing.T) {
 // What an error means that no server has sent.
 func TestErrors_OfTheClient(t *testing.T) {
 	for want, all := range map[string][]error{
-		"no reply": {
+		"no reply, ambiguous": {
 			io.EOF, io.ErrUnexpectedEOF, context.Canceled, context.DeadlineExceeded, errors.New("unknown"),
 			errors.New("redis: connection pool timeout"), &net.OpError{Op: "dial", Err: errors.New("refused")},
-			fmt.Errorf("redis: all sentinels specified in configuration are unreachable: %w", refusal("IDONTKNOW x")),
 			fmt.Errorf("wrapped: %w", io.EOF), fmt.Errorf("wrapped: %w", redis.Nil),
 		},
-		"permanent": {redis.ErrClosed, fmt.Errorf("wrapped: %w", redis.ErrClosed), redis.Nil},
+		"no reply": {
+			fmt.Errorf("redis: all sentinels specified in configuration are unreachable: %w", refusal("IDONTKNOW x")),
+		},
+		"permanent, ambiguous": {redis.ErrClosed, fmt.Errorf("wrapped: %w", redis.ErrClosed), redis.Nil},
 	} {
 		for _, cause := range all {
 			assert.Equal(t, want, meaning(t, cause), "%v", cause)
@@ -168,35 +200,6 @@ func TestErrors_OfTheClient(t *testing.T) {
 	assert.Equal(t, call.Permanent, call.OriginOf(nil))
 	assert.Equal(t, call.Permanent, call.OriginOf(io.EOF), "it is not of a request")
 	assert.False(t, script.Aborted(nil))
-	for _, reply := range []any{"OK", nil, []any{"granted"}} {
-		for verb, err := range sendAll(reply) {
-			require.ErrorIs(t, err, script.ErrReply, verb)
-			assert.Equal(t, call.Permanent, call.OriginOf(err), "it comes again")
-		}
-	}
-}
-
-// Without a reply that can be relied on, a request is ambiguous, though it was written once or, as far as is known, not
-// yet. An error that the server sends is a reply.
-func TestReply_AmbiguousWithoutAReply(t *testing.T) {
-	for _, c := range []struct {
-		answer any
-		want   bool
-	}{
-		{io.EOF, true}, {context.DeadlineExceeded, true}, {redis.ErrClosed, true}, {"OK", true}, {nil, true},
-		{refusal("OOM command not allowed"), false}, {fmt.Errorf("call: %w", refusal("READONLY x")), false},
-		{[]any{"granted", int64(1), "empty"}, false}, {[]any{int64(1), "empty"}, false},
-	} {
-		for _, v := range verbs {
-			result, err := v.call(script.Semaphore(&fake{answer: c.answer}, "ns", "name"), mutex.waiters(3))
-			if errors.Is(err, script.ErrReply) != (c.answer == nil || c.answer == "OK") {
-				continue // a good reply, but to another verb
-			}
-			if r := reflect.ValueOf(result); r.Kind() == reflect.Struct && r.FieldByName("Ambiguous").IsValid() {
-				assert.Equal(t, c.want, r.FieldByName("Ambiguous").Bool(), "%s: %v", v.name, c.answer)
-			}
-		}
-	}
 }
 
 // Words of a host's name, say, do not make an error one of Redis.
@@ -208,83 +211,8 @@ func TestErrors_OnlyRedisExplained(t *testing.T) {
 		refusal("OOM x"): `keys "ns:{name}:sem:*": redis refuses: OOM x`,
 		refusal(denied):  `keys "ns:{name}:sem:*": redis refuses: ` + denied,
 	} {
-		assert.EqualError(t, sendAll(cause)["acquire"], want)
+		verbs[0].answered(cause, func(_ any, err error) { assert.EqualError(t, err, want) })
 	}
-}
-
-// fromJSON is a reply as text, so that a small change of it is a small change of the reply. {"ERR": …} is an error.
-func fromJSON(text string) any {
-	d := json.NewDecoder(strings.NewReader(text))
-	d.UseNumber()
-	var v any
-	if d.Decode(&v) != nil {
-		return nil
-	}
-	return decoded(v)
-}
-
-func decoded(v any) any {
-	switch v := v.(type) {
-	case json.Number:
-		if n, err := v.Int64(); err == nil {
-			return n
-		}
-		f, _ := v.Float64()
-		return f
-	case []any:
-		for i := range v {
-			v[i] = decoded(v[i])
-		}
-	case map[string]any:
-		if text, ok := v["ERR"].(string); ok {
-			return refusal(text)
-		}
-		return map[any]any{"a": v}
-	}
-	return v
-}
-
-// No reply makes a method panic, and what it returns for one that it accepts can be true.
-func FuzzReply(f *testing.F) {
-	for _, v := range verbs {
-		for _, reply := range v.replies {
-			wrong, odd := others(reply)
-			for _, other := range append(append(wrong, odd...), reply) {
-				if text, err := json.Marshal(other); err == nil {
-					f.Add(string(text), uint8(2))
-				}
-			}
-		}
-	}
-	for _, text := range []string{
-		``, `null`, `true`, `1`, `1.5`, `18446744073709551616`, `"granted"`, `{"a":1}`, `[]`, `[[[`, `{"ERR":"ERR x"}`,
-		`{"ERR":"NOSCRIPT x"}`,
-		`{"ERR":"WRONGTYPE x"}`, `{"ERR":"OOM x"}`, `[{"ERR":"ERR x"}]`, `["granted",1e300,"empty"]`, `[9,0,0,[]]`,
-	} {
-		f.Add(text, uint8(0))
-	}
-	f.Fuzz(func(t *testing.T, text string, n uint8) {
-		tokens := mutex.waiters(3 + int(n%4))
-		reply := fromJSON(text)
-		for _, l := range []script.Lock{script.Mutex(&fake{answer: reply}, "ns", "name"),
-			script.Semaphore(&fake{answer: reply}, "ns", "name")} {
-			for _, v := range verbsOf(l) {
-				result, err := v.call(l, tokens)
-				refused, isError := reply.(error)
-				switch {
-				case err == nil:
-					require.False(t, isError, "%s takes an error for a reply", v.name)
-					plausible(t, reflect.ValueOf(result), len(tokens))
-				case isError:
-					require.ErrorIs(t, err, refused, v.name)
-				default:
-					require.ErrorIs(t, err, script.ErrReply, v.name)
-				}
-			}
-			more, err := l.Admit(ctx)
-			assert.False(t, more && err != nil)
-		}
-	})
 }
 
 // plausible checks what a method returns for a reply that it accepts: all that it consists of, and what follows from an

@@ -59,7 +59,7 @@ func (m *machine) eachSample(change func(), check func(lock, name string, s samp
 			setup()
 			change()
 			before := m.contents()
-			err := s.send(m.lock(), m.requesters(crowd{}, 2, 0))
+			err := s.try(m.lock(), m.requesters(crowd{}, 2, 0))
 			check(lock, name, s, before, m.contents(), err)
 		}
 	}
@@ -85,7 +85,7 @@ func TestRefusedWrites(t *testing.T) {
 				if err != nil {
 					require.Equal(t, call.Unavailable, call.OriginOf(err), "%s, %s: %v", lock, name, err)
 				} else if name != "inspect" {
-					require.NoError(t, s.send(m.lock(), m.requesters(crowd{}, 2, 0)))
+					require.NoError(t, s.try(m.lock(), m.requesters(crowd{}, 2, 0)))
 					after = m.contents()
 				}
 				require.Equal(t, before.dumps, after.dumps, "%s, %s", lock, name)
@@ -169,20 +169,12 @@ func TestErrors_Number(t *testing.T) {
 	}
 }
 
-func TestTexts_EveryScriptCompiles(t *testing.T) {
-	rdb := redistest.Shared(t).Client()
-	for hash, source := range script.Sources() {
-		text := source.Text
-		require.Equal(t, hash, rdb.ScriptLoad(t.Context(), text).Val())
-	}
-}
-
 // A key of another type is untouched, and nothing else changes; but what was released stays released.
 //
 //fairlock:fault A key of ours is somebody else's: an error that names the lock's keys; it is untouched
 func TestErrors_ForeignKey(t *testing.T) {
-	test := func(t *testing.T, m *machine) {
-		t.Helper()
+	for _, k := range []kind{mutex, semaphore(1), keyed(1)} {
+		m := newMachine(t, shared(t), k)
 		for end, key := range m.keys {
 			set := func() {
 				m.do(t, "DEL", key)
@@ -211,11 +203,5 @@ func TestErrors_ForeignKey(t *testing.T) {
 				require.True(t, err != nil || name != "join", "%s: no error", about)
 			})
 		}
-	}
-	for _, k := range []kind{mutex, semaphore(1), keyed(1)} {
-		t.Run(k.name, func(t *testing.T) {
-			t.Parallel()
-			test(t, newMachine(t, shared(t), k))
-		})
 	}
 }

@@ -1,24 +1,24 @@
 package script_test
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/token"
 )
 
 // verb is all that the tests of this package know of a verb. Tests of all verbs are derived from it. They check that
-// the method sends the arguments that the header of the script names, and refuses replies of another form. They try a
-// foreign key, another layout, a script that Redis does not know, and lost replies. They check that the cost does not
-// grow.
+// the method refuses replies of another form, and that the cost does not grow. They try a foreign key, a damaged number
+// and refused writes.
 type verb struct {
 	name string // as the script's
-
-	// call calls the method. A verb of one token sends the first. Each other argument has a value of its own: in the order
-	// of the script's ARGV they are 11, 12 and so on.
-	call func(script.Lock, []token.Token) (any, error)
 
 	// replies are good replies: one of each form that the script has.
 	replies [][]any
@@ -28,7 +28,7 @@ type verb struct {
 
 // sample is a request to a lock as machine.contend makes it, or an idle one.
 type sample struct {
-	send func(script.Lock, requesters) error
+	send func(script.Lock, requesters) (any, error)
 	// the token whose lease or ticket it ends, even if it fails then; nil: a request that fails changes nothing
 	ends func(requesters) token.Token
 	// the locks (idle, contended) on which it works even if their number is damaged
@@ -40,6 +40,12 @@ type requesters struct {
 	holder, by, second, stranger token.Token
 	fence                        uint64        // of the holder
 	waiters                      []token.Token // that one heartbeat lists
+}
+
+// try sends it, and returns its error.
+func (s sample) try(l script.Lock, r requesters) error {
+	_, err := s.send(l, r)
+	return err
 }
 
 func ofHolder(r requesters) token.Token   { return r.holder }
@@ -56,10 +62,7 @@ const (
 	large = int64(1_753_700_000_000_001) // a number that is as large as a time
 )
 
-type (
-	list      = []any
-	tokenList = []token.Token
-)
+type list = []any
 
 var anyLock = []string{idle, contended}
 
@@ -67,11 +70,6 @@ var anyLock = []string{idle, contended}
 var verbs = []verb{
 	{
 		name: "acquire",
-		call: func(l script.Lock, t tokenList) (any, error) {
-			return l.Acquire(ctx, script.Request{
-				Token: t[0], WaiterTTL: 11 * ms, MaxWaiters: 12, Ticket: 13, MaxLine: 14,
-			})
-		},
 		replies: []list{
 			{"granted", large, anyText}, {"queued", large, one, large, int64(-1), anyText}, {"queued", large, one, large,
 				int64(-1)},
@@ -87,97 +85,84 @@ var verbs = []verb{
 		},
 	},
 	{
-		name: "release",
-		call: func(l script.Lock, t tokenList) (any, error) {
-			return l.Release(ctx, t[0], 11, script.Rest{Left: 12 * ms, By: t[1]})
-		},
+		name:    "release",
 		replies: handoffs,
 		samples: map[string]sample{
-			"release": {func(l script.Lock, r requesters) error {
-				return last(l.Release(ctx, r.holder, r.fence, script.Rest{}))
+			"release": {func(l script.Lock, r requesters) (any, error) {
+				return l.Release(ctx, r.holder, r.fence, script.Rest{})
 			}, ofHolder, anyLock},
-			"early release": {func(l script.Lock, r requesters) error {
-				return last(l.Release(ctx, r.holder, r.fence, script.Rest{Left: ttl / 2, By: r.by}))
+			"early release": {func(l script.Lock, r requesters) (any, error) {
+				return l.Release(ctx, r.holder, r.fence, script.Rest{Left: ttl / 2, By: r.by})
 			}, ofHolder, []string{idle}},
 		},
 	},
 	{
-		name: "leave",
-		call: func(l script.Lock, t tokenList) (any, error) {
-			return l.Leave(ctx, script.Rest{Left: 11 * ms, By: t[1]},
-				script.Leaving{Token: t[0], Tombstone: true}, script.Leaving{Token: t[1]}, script.Leaving{Token: t[2]})
-		},
+		name:    "leave",
 		replies: handoffs,
 		samples: map[string]sample{
-			"leave": {func(l script.Lock, r requesters) error {
-				return last(l.Leave(ctx, script.Rest{}, script.Leaving{Token: r.second, Tombstone: true}))
+			"leave": {func(l script.Lock, r requesters) (any, error) {
+				return l.Leave(ctx, script.Rest{}, script.Leaving{Token: r.second, Tombstone: true})
 			}, ofSecond, anyLock},
-			"waiter leaves": {func(l script.Lock, r requesters) error {
-				return last(l.Leave(ctx, script.Rest{}, script.Leaving{Token: r.second}))
+			"waiter leaves": {func(l script.Lock, r requesters) (any, error) {
+				return l.Leave(ctx, script.Rest{}, script.Leaving{Token: r.second})
 			}, ofSecond, anyLock},
-			"holder leaves": {func(l script.Lock, r requesters) error {
-				return last(l.Leave(ctx, script.Rest{Left: ttl / 2, By: r.by}, script.Leaving{Token: r.holder, Tombstone: true}))
+			"holder leaves": {func(l script.Lock, r requesters) (any, error) {
+				return l.Leave(ctx, script.Rest{Left: ttl / 2, By: r.by}, script.Leaving{Token: r.holder, Tombstone: true})
 			}, ofHolder, []string{idle}},
 		},
 	},
 	{
 		name:    "force_release",
-		call:    func(l script.Lock, _ tokenList) (any, error) { return l.ForceRelease(ctx, 11, 12) },
 		replies: []list{{large, one, anyText}, {large, one, anyText, someToken, large, one}},
 		samples: map[string]sample{
-			"force release": {func(l script.Lock, _ requesters) error { return last(l.ForceRelease(ctx, 1<<53, 0)) }, ofHolder,
+			"force release": {func(l script.Lock, _ requesters) (any, error) { return l.ForceRelease(ctx, 1<<53, 0) }, ofHolder,
 				anyLock},
-			"late release": {send: func(l script.Lock, _ requesters) error { return last(l.ForceRelease(ctx, 1, 0)) },
+			"late release": {send: func(l script.Lock, _ requesters) (any, error) { return l.ForceRelease(ctx, 1, 0) },
 				unnumbered: anyLock},
 		},
 	},
 	{
 		name:    "renew",
-		call:    func(l script.Lock, t tokenList) (any, error) { return l.Renew(ctx, t[0], 11*ms, 12) },
 		replies: []list{{"renewed"}, {"lost"}},
 		samples: map[string]sample{
-			"renew": {send: func(l script.Lock, r requesters) error {
-				return last(l.Renew(ctx, r.holder, ttl/2, r.fence))
+			"renew": {send: func(l script.Lock, r requesters) (any, error) {
+				return l.Renew(ctx, r.holder, ttl/2, r.fence)
 			}, unnumbered: anyLock},
 		},
 	},
 	{
 		name:    "resume",
-		call:    func(l script.Lock, t tokenList) (any, error) { return resumed(l.Resume(ctx, t[0], 11, 12*ms, t[1])) },
 		replies: []list{{"resumed", large}, {"lost"}},
 		samples: map[string]sample{
-			"resume": {send: func(l script.Lock, r requesters) error {
-				return last(resumed(l.Resume(ctx, r.holder, r.fence, ttl/2, r.by)))
+			"resume": {send: func(l script.Lock, r requesters) (any, error) {
+				return resumed(l.Resume(ctx, r.holder, r.fence, ttl/2, r.by))
 			}},
 		},
 	},
 	{
 		name:    "heartbeat",
-		call:    func(l script.Lock, t tokenList) (any, error) { return l.Heartbeat(ctx, 11*ms, t) },
 		replies: []list{{large, int64(-1), "qhn"}},
 		samples: map[string]sample{
-			"heartbeat": {send: func(l script.Lock, r requesters) error { return last(l.Heartbeat(ctx, waiterTTL, r.waiters)) }},
+			"heartbeat": {send: func(l script.Lock, r requesters) (any, error) { return l.Heartbeat(ctx, waiterTTL, r.waiters) }},
 		},
 	},
 	{
 		name: "inspect",
-		call: func(l script.Lock, _ tokenList) (any, error) { return l.Inspect(ctx, 11, 12) },
 		replies: []list{{
 			large, large, one, one, list{list{anyText, large, one}},
 			one, one, list{list{anyText, large, large}, list{anyText, large, large}},
 			list{list{anyText, one, one, one, one, large, one}},
 		}},
 		samples: map[string]sample{
-			"inspect": {send: func(l script.Lock, _ requesters) error { return last(l.Inspect(ctx, 100, 100)) }},
+			"inspect": {send: func(l script.Lock, _ requesters) (any, error) { return l.Inspect(ctx, 100, 100) }},
 		},
 	},
 	{
 		name:    "resize",
-		call:    func(l script.Lock, _ tokenList) (any, error) { return l.Resize(ctx, 11) },
 		replies: handoffs,
 		samples: map[string]sample{
-			"resize": {send: func(l script.Lock, _ requesters) error { return last(l.Resize(ctx, 1)) }},
-			"reset":  {send: func(l script.Lock, _ requesters) error { return last(l.Resize(ctx, 0)) }},
+			"resize": {send: func(l script.Lock, _ requesters) (any, error) { return l.Resize(ctx, 1) }},
+			"reset":  {send: func(l script.Lock, _ requesters) (any, error) { return l.Resize(ctx, 0) }},
 		},
 	},
 }
@@ -200,17 +185,28 @@ func samplesOf(l script.Lock) map[string]sample {
 	return all
 }
 
+// faked sends samples to a fake.
+var faked = requesters{
+	holder: mutex.held(0), by: mutex.held(1), second: mutex.queued(1), stranger: mutex.held(2), fence: 1,
+	waiters: mutex.waiters(3),
+}
+
+// answered calls check with what the method returns for each sample, if Redis gives an answer.
+func (v verb) answered(answer any, check func(result any, err error)) {
+	for _, s := range v.samples {
+		check(s.send(script.Semaphore(fake{answer}, "ns", "name"), faked))
+	}
+}
+
 // acquires requests one permit.
 func acquires(who func(requesters) token.Token, request script.Request, unnumbered ...string) sample {
-	send := func(l script.Lock, r requesters) error {
+	send := func(l script.Lock, r requesters) (any, error) {
 		request := request
 		request.Token = who(r)
-		return last(l.Acquire(ctx, request))
+		return l.Acquire(ctx, request)
 	}
 	return sample{send: send, unnumbered: unnumbered}
 }
-
-func last(_ any, err error) error { return err }
 
 // resumption is what Resume returns besides its error.
 type resumption struct {
@@ -220,4 +216,41 @@ type resumption struct {
 
 func resumed(fence uint64, ambiguous bool, err error) (resumption, error) {
 	return resumption{fence, ambiguous}, err
+}
+
+// Urgent requests do not wait behind the others of their client. Repeatable ones are sent again on another connection
+// after a second without a reply; who sends the others repeats them.
+//
+//fairlock:promise Thousands of Locks that begin or end at once
+func TestVerbs_UrgentAndRepeatable(t *testing.T) {
+	var r unsent
+	var all, urgent, once []string
+	lock := script.Semaphore(&r, "ns", "name")
+	for _, v := range verbs {
+		all = append(all, v.name)
+		for _, s := range v.samples {
+			require.Error(t, s.try(lock, faked))
+		}
+		if r.Urgent {
+			urgent = append(urgent, v.name)
+		}
+		if !r.Repeatable {
+			once = append(once, v.name)
+		}
+	}
+	assert.ElementsMatch(t, script.ScriptNames(), all)
+	assert.Equal(t, []string{"release", "renew", "heartbeat"}, urgent)
+	assert.Equal(t, []string{"renew", "heartbeat", "resize"}, once)
+	_, err := lock.Leave(ctx, script.Rest{}, script.Leaving{}, script.Leaving{Urgent: true})
+	require.Error(t, err)
+	assert.True(t, r.Urgent)
+}
+
+func TestRenew_RoundsUpToMilliseconds(t *testing.T) {
+	for d, want := range map[time.Duration]string{0: "0", 1: "1", ms: "1", ms + 1: "2"} {
+		var r unsent
+		_, err := script.Mutex(&r, "ns", "name").Renew(ctx, mutex.held(0), d, 0)
+		require.Error(t, err)
+		assert.Equal(t, want, fmt.Sprint(r.Args[2]))
+	}
 }
