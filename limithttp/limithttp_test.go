@@ -1,7 +1,6 @@
 package limithttp_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -42,27 +41,21 @@ func pass(d time.Duration) {
 }
 
 // memory is a net.Listener in memory.
-type memory struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
+type memory chan net.Conn
 
-func (m *memory) Accept() (net.Conn, error) {
-	select {
-	case c := <-m.conns:
+func (m memory) Accept() (net.Conn, error) {
+	if c, open := <-m; open {
 		return c, nil
-	case <-m.closed:
-		return nil, net.ErrClosed
 	}
+	return nil, net.ErrClosed
 }
 
-func (m *memory) Close() error {
-	m.once.Do(func() { close(m.closed) })
+func (m memory) Close() error {
+	close(m)
 	return nil
 }
 
-func (*memory) Addr() net.Addr { return &net.TCPAddr{} }
+func (memory) Addr() net.Addr { return &net.TCPAddr{} }
 
 // site is an HTTP server with a limited handler, and what its Done was told.
 type site struct {
@@ -86,25 +79,17 @@ func serve(t *testing.T, next http.HandlerFunc, cfg limithttp.Config) *site {
 		defer s.mu.Unlock()
 		s.done = append(s.done, done{status, err})
 	}
-	listener := &memory{conns: make(chan net.Conn), closed: make(chan struct{})}
+	listener := make(memory)
 	server := &http.Server{Handler: limithttp.Handler(next, cfg)} //nolint:gosec // the clients are ours
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		_ = server.Serve(listener)
-	}()
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(func() { _ = server.Close() })
 	transport := &http.Transport{MaxIdleConnsPerHost: -1}
 	transport.DialContext = func(context.Context, string, string) (net.Conn, error) {
 		ours, theirs := net.Pipe()
-		listener.conns <- theirs
+		listener <- theirs
 		return ours, nil
 	}
 	s.Client = &http.Client{Transport: transport}
-	t.Cleanup(func() {
-		transport.CloseIdleConnections()
-		_ = server.Close()
-		<-over
-	})
 	return s
 }
 
@@ -372,18 +357,21 @@ func TestHandler_Body(t *testing.T) {
 	})
 }
 
-// The server of an upload gets its form, so that it removes the temporary files. The body of an HTTP/2 request is not
-// read before next reads it: the client may wait for a first answer.
-func TestHandler_BodyIsOfTheServer(t *testing.T) {
+// next gets the server's own ResponseWriter, so it can flush or hijack the connection. The server of an upload gets its
+// form, so that it removes the temporary files. The body of an HTTP/2 request is not read before next reads it: the
+// client may wait for a first answer.
+func TestHandler_PassesOnWhatIsOfTheServer(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		h := limithttp.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		recorder := httptest.NewRecorder()
+		h := limithttp.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			assert.Same(t, recorder, w)
 			assert.ErrorIs(t, r.ParseMultipartForm(1), http.ErrNotMultipart)
 			r.MultipartForm = &multipart.Form{}
 		}), limithttp.Config{Limit: by(s.Client(fairlock.Config{}).Semaphore("x", 1))})
 		body, _ := io.Pipe() // nothing is ever written
 		r := httptest.NewRequest(http.MethodPost, "/", body)
 		r.ProtoMajor = 2
-		h.ServeHTTP(httptest.NewRecorder(), r)
+		h.ServeHTTP(recorder, r)
 		assert.NotNil(t, r.MultipartForm)
 	})
 }
@@ -520,50 +508,6 @@ func TestHandler_Panics(t *testing.T) {
 		client.Link.Mend()
 		assertIdle(t, client, s.Semaphore("x", 1))
 		require.Len(t, site.done, 3)
-	})
-}
-
-// next gets the server's own ResponseWriter: it can flush, and hijack the connection, after which nothing is written.
-func TestHandler_FlushAndHijack(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := s.Client(fairlock.Config{})
-		lock := s.Semaphore("x", 1)
-		site := serve(t, func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.WriteString(w, "first ")
-			assert.NoError(t, http.NewResponseController(w).Flush())
-			_, isFlusher := w.(http.Flusher)
-			_, isReaderFrom := w.(io.ReaderFrom)
-			assert.True(t, isFlusher && isReaderFrom)
-			takes(time.Minute)(w, r)
-		}, limithttp.Config{Limit: by(client.Semaphore("x", 1))})
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://x/", nil)
-		require.NoError(t, err)
-		start := time.Now()
-		resp, err := site.Do(req)
-		require.NoError(t, err)
-		assert.Less(t, time.Since(start), time.Second, "the first part comes at once")
-		text, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		assert.Equal(t, "first done", string(text))
-		assertIdle(t, client, lock)
-
-		site = serve(t, func(w http.ResponseWriter, r *http.Request) {
-			conn, buffered, err := http.NewResponseController(w).Hijack()
-			if assert.NoError(t, err) {
-				_, _ = buffered.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\nhello\n")
-				assert.NoError(t, buffered.Flush())
-				assert.NoError(t, r.Context().Err())
-				assert.NoError(t, conn.Close())
-			}
-		}, limithttp.Config{Limit: by(client.Semaphore("x", 1))})
-		resp, err = site.Do(req)
-		require.NoError(t, err)
-		line, err := bufio.NewReader(resp.Body).ReadString('\n')
-		require.NoError(t, err)
-		assert.Equal(t, "hello\n", line)
-		_ = resp.Body.Close()
-		assertIdle(t, client, lock)
 	})
 }
 
