@@ -76,12 +76,12 @@ func (e *election) note(who, format string, args ...any) {
 type process struct {
 	*leader.Elector
 
-	e        *election
-	name     string
-	client   *fairlocktest.Client
-	stubborn bool // its function ignores the end of its ctx
-	cancel   context.CancelCauseFunc
-	work     chan error // what its function shall return
+	e      *election
+	name   string
+	kind   string
+	client *fairlocktest.Client
+	cancel context.CancelCauseFunc
+	work   chan error // what its function shall return
 }
 
 // Write is called with each line that the Elector logs.
@@ -94,21 +94,21 @@ func (e *election) process(name, kind string) *process {
 	if p := e.processes[name]; p != nil {
 		return p
 	}
-	p := &process{e: e, name: name, stubborn: kind == "stubborn", work: make(chan error)}
+	p := &process{e: e, name: name, kind: kind, work: make(chan error)}
 	p.client = e.s.Client(fairlock.Config{Name: name, MaxWaiters: 2, Trace: &fairlock.Trace{
 		Abandoned: func(i fairlock.AbandonedInfo) { e.note(name, "does not get the lock: %v", i.Err) },
 	}})
 	p.client.Link.Delay(5*time.Millisecond, 5*time.Millisecond)
 	p.Elector = leader.New(p.client.Client, "x", leader.Config{
-		Elected: func(_ context.Context, lease *fairlock.Lease) {
-			assert.Same(e.t, lease, p.Lease())
+		Elected: func(ctx context.Context, lease *fairlock.Lease) {
+			carried, _ := fairlock.LeaseFromContext(ctx)
+			assert.Equal(e.t, []*fairlock.Lease{lease, lease}, []*fairlock.Lease{p.Lease(), carried})
 			e.note(name, "is elected")
+			p.does("in Elected")
 		},
 		Resigned: func(err error) {
 			assert.Nil(e.t, p.Lease())
-			if kind == "slow" {
-				time.Sleep(time.Minute)
-			}
+			p.does("in Resigned")
 			e.note(name, "resigned: %v", err)
 		},
 		Logger: slog.New(slog.NewTextHandler(p, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -122,14 +122,39 @@ func (e *election) process(name, kind string) *process {
 	return p
 }
 
+// does does once what the kind of the process says that it does there.
+func (p *process) does(where string) {
+	what, found := strings.CutSuffix(p.kind, " "+where)
+	if !found {
+		return
+	}
+	p.kind = ""
+	switch what {
+	case "sleeps":
+		time.Sleep(time.Minute)
+	case "stops":
+		p.cancel(errStop)
+	case "crashes":
+		p.client.Crash()
+	case "panics":
+		panic(errWork)
+	}
+}
+
 func (p *process) run() {
 	ctx, cancel := context.WithCancelCause(p.e.t.Context())
 	p.cancel = cancel
 	go func() {
+		defer func() {
+			if v := recover(); v != nil {
+				p.e.note(p.name, "panics: %v", v)
+			}
+		}()
 		p.e.note(p.name, "returns from Run: %v", p.Run(ctx, func(ctx context.Context) error {
 			lease, _ := fairlock.LeaseFromContext(ctx)
 			assert.Same(p.e.t, p.Lease(), lease)
 			p.e.note(p.name, "works")
+			p.does("at work")
 			ended := ctx.Done()
 			for {
 				select {
@@ -137,7 +162,7 @@ func (p *process) run() {
 					return err
 				case <-ended:
 					p.e.note(p.name, "learns that its ctx has ended")
-					if !p.stubborn {
+					if p.kind != "stubborn" {
 						return context.Cause(ctx)
 					}
 					ended = nil
@@ -275,96 +300,26 @@ func TestRun_Scenarios(t *testing.T) {
 	golden.Equal(t, "elections.txt", strings.Join(stories, "\n== "))
 }
 
-// The function is not called if the leadership has ended while Elected ran.
-func TestRun_EndsInElected(t *testing.T) {
-	for name, c := range map[string]struct {
-		end  func(*fairlocktest.Client, context.CancelCauseFunc)
-		want error
-	}{
-		"ctx":  {func(_ *fairlocktest.Client, cancel context.CancelCauseFunc) { cancel(errStop) }, errStop},
-		"lost": {func(c *fairlocktest.Client, _ context.CancelCauseFunc) { c.Close() }, fairlock.ErrClosed},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				client := s.Client(fairlock.Config{})
-				ctx, cancel := context.WithCancelCause(t.Context())
-				var why error
-				e := leader.New(client.Client, "x", leader.Config{
-					Elected: func(ctx context.Context, lease *fairlock.Lease) {
-						carried, _ := fairlock.LeaseFromContext(ctx)
-						assert.Same(t, lease, carried)
-						c.end(client, cancel)
-					},
-					Resigned: func(err error) { why = err },
-				})
-				err := e.Run(ctx, func(context.Context) error { assert.Fail(t, "called"); return nil })
-				require.ErrorIs(t, err, c.want)
-				require.ErrorIs(t, why, c.want)
-			})
-		})
-	}
-}
-
-// Whichever callback panics, the lock is released, the panic goes on, and Run can be called again.
-func TestRun_Panics(t *testing.T) {
-	for name, at := range map[string]int{"Elected": 0, "the function": 1, "Resigned": 2} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				next, resigned := at, 0
-				step := func(i int) {
-					if i == next {
-						panic(errWork)
-					}
-				}
-				e := leader.New(s.Client(fairlock.Config{}).Client, "x", leader.Config{
-					Elected:  func(context.Context, *fairlock.Lease) { step(0) },
-					Resigned: func(error) { resigned++; step(2) },
-				})
-				f := func(context.Context) error { step(1); return nil }
-				require.PanicsWithValue(t, errWork, func() { _ = e.Run(t.Context(), f) })
-				assert.Equal(t, 1, resigned)
-				assert.Nil(t, e.Lease())
-				s.Mutex("x").AssertFree()
-				next = -1
-				require.NoError(t, e.Run(t.Context(), f))
-			})
-		})
-	}
-}
-
 // What no attempt can cure is returned.
 func TestRun_CannotCampaign(t *testing.T) {
-	for name, c := range map[string]struct {
-		of   func(*fairlocktest.Server, *fairlocktest.Client) *leader.Elector
-		want string
-	}{
-		"bad name": {func(_ *fairlocktest.Server, c *fairlocktest.Client) *leader.Elector {
-			return leader.New(c.Client, "", leader.Config{})
-		}, "invalid name"},
-		"bad TTL": {func(_ *fairlocktest.Server, c *fairlocktest.Client) *leader.Elector {
-			return leader.New(c.Client, "x", leader.Config{TTL: 1})
-		}, "invalid TTL"},
-		"bad address": {func(_ *fairlocktest.Server, c *fairlocktest.Client) *leader.Elector {
-			return leader.New(c.Client, "x", leader.Config{Address: strings.Repeat("a", 129)})
-		}, "invalid Address"},
-		"closed": {func(_ *fairlocktest.Server, c *fairlocktest.Client) *leader.Elector {
-			c.Close()
-			return leader.New(c.Client, "x", leader.Config{})
-		}, "client is closed"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				e := c.of(s, s.Client(fairlock.Config{}))
-				now := time.Now()
-				short, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				require.ErrorContains(t, e.Run(short, nil), c.want)
-				assert.Equal(t, now, time.Now())
-				_, _, err := e.Leader(t.Context())
-				require.ErrorContains(t, err, c.want)
-			})
-		})
-	}
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		open, closed := s.Client(fairlock.Config{}).Client, s.Client(fairlock.Config{}).Client
+		closed.Close()
+		now := time.Now()
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		for want, e := range map[string]*leader.Elector{
+			"invalid name":     leader.New(open, "", leader.Config{}),
+			"invalid TTL":      leader.New(open, "x", leader.Config{TTL: 1}),
+			"invalid Address":  leader.New(open, "x", leader.Config{Address: strings.Repeat("a", 129)}),
+			"client is closed": leader.New(closed, "x", leader.Config{}),
+		} {
+			require.ErrorContains(t, e.Run(short, nil), want)
+			_, _, err := e.Leader(t.Context())
+			require.ErrorContains(t, err, want)
+		}
+		assert.Equal(t, now, time.Now())
+	})
 }
 
 // Everybody can ask who leads. TestRun_Scenarios shows when that changes.
