@@ -57,6 +57,13 @@ func TestFromContext_NestedLocks(t *testing.T) {
 		_, err = fence.FromContext(t.Context(), outer)
 		require.ErrorIs(t, err, fence.ErrNotHeld)
 		require.NotErrorIs(t, err, fairlock.ErrLost)
+
+		shared := client.RWMutex("shared") // readers hold it together, so none of their fences is the last
+		require.NoError(t, shared.RDo(t.Context(), func(ctx context.Context) error {
+			_, err := fence.FromContext(ctx, shared)
+			require.ErrorIs(t, err, fence.ErrReader)
+			return fence.AssertHeld(ctx, shared)
+		}))
 	})
 }
 
@@ -87,24 +94,5 @@ func TestFromContext_Ended(t *testing.T) {
 			return err
 		})
 		require.NoError(t, err)
-	})
-}
-
-// Readers hold the lock together, so none of their fences is the last.
-//
-//fairlock:promise Fence of a lock in ctx
-func TestFromContext_Reader(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		rw := fairlocktest.NewServer(t).Client(fairlock.Config{}).RWMutex("rw")
-		require.NoError(t, rw.RDo(t.Context(), func(ctx context.Context) error {
-			_, err := fence.FromContext(ctx, rw)
-			require.ErrorIs(t, err, fence.ErrReader)
-			return fence.AssertHeld(ctx, rw)
-		}))
-		require.NoError(t, rw.Do(t.Context(), func(ctx context.Context) error {
-			_, err := fence.FromContext(ctx, rw)
-			return err
-		}))
 	})
 }

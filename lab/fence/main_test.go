@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"sync"
@@ -51,45 +52,44 @@ type base struct {
 	*sql.DB
 	fence.SQL
 
-	name string
 	// waiting has the number of transactions that wait for a lock. SQLite has none: its clients wait and try.
 	waiting string
 	again   func(error) bool // it says that the caller may try again
 }
 
-// bases runs a test on each database and isolation level. ready: the table of fences is there.
-func bases(t *testing.T, ready bool, test func(t *testing.T, b *base)) {
+// bases runs a test on each database and isolation level.
+func bases(t *testing.T, test func(t *testing.T, b *base)) {
 	t.Helper()
 	for _, level := range []string{"read committed", "repeatable read", "serializable"} {
 		t.Run("PostgreSQL/"+level, func(t *testing.T) {
 			t.Parallel()
 			require.NoError(t, postgresMissing)
 			name := create(t, "pgx", postgres.DSN)
-			b := &base{name: "PostgreSQL", SQL: fence.Postgres, again: retryable,
+			b := &base{SQL: fence.Postgres, again: retryable,
 				waiting: `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`}
 			dsn := strings.Replace(postgres.DSN, "dbname=postgres", "dbname="+name, 1)
-			b.open(t, "pgx", dsn+" options='-c default_transaction_isolation="+strings.ReplaceAll(level, " ", `\\ `)+"'", ready)
+			b.open(t, "pgx", dsn+" options='-c default_transaction_isolation="+strings.ReplaceAll(level, " ", `\\ `)+"'")
 			test(t, b)
 		})
 		t.Run("MariaDB/"+level, func(t *testing.T) {
 			t.Parallel()
 			require.NoError(t, mariaError)
 			name := create(t, "mysql", mariadb.DSN)
-			b := &base{name: "MariaDB", SQL: fence.MySQL, again: deadlock,
+			b := &base{SQL: fence.MySQL, again: deadlock,
 				// INNODB_TRX would say so, but is not refreshed while it is read every few ms.
 				waiting: `SELECT count(*) FROM information_schema.processlist
 					WHERE db = database() AND command <> 'Sleep' AND id <> connection_id() AND time_ms > 200`}
 			b.open(t, "mysql", strings.TrimSuffix(mariadb.DSN, "test")+name+"?tx_isolation='"+
-				strings.ReplaceAll(level, " ", "-")+"'", ready)
+				strings.ReplaceAll(level, " ", "-")+"'")
 			test(t, b)
 		})
 	}
 	for _, journal := range []string{"wal", "delete"} {
 		t.Run("SQLite/"+journal, func(t *testing.T) {
 			t.Parallel()
-			b := &base{name: "SQLite", SQL: fence.SQLite, again: busy}
+			b := &base{SQL: fence.SQLite, again: busy}
 			b.open(t, "sqlite", "file:"+t.TempDir()+"/db?_pragma=busy_timeout(60000)&_pragma=journal_mode("+journal+
-				")&_pragma=synchronous(off)", ready)
+				")&_pragma=synchronous(off)")
 			test(t, b)
 		})
 	}
@@ -101,23 +101,18 @@ func create(t *testing.T, driver, dsn string) (name string) {
 	admin, err := sql.Open(driver, dsn)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, admin.Close()) }()
-	created.Lock()
-	defer created.Unlock()
-	created.n++
-	name = fmt.Sprintf("test%d", created.n)
-	_, err = admin.ExecContext(t.Context(), "CREATE DATABASE "+name) // PostgreSQL copies one at a time
+	creates.Lock()
+	defer creates.Unlock()
+	name = fmt.Sprintf("test%x", rand.Uint64())
+	_, err = admin.ExecContext(t.Context(), "CREATE DATABASE "+name)
 	require.NoError(t, err)
 	return name
 }
 
-var created struct {
-	sync.Mutex
-
-	n int // guarded by Mutex
-}
+var creates sync.Mutex // PostgreSQL copies one at a time
 
 // open connects, and makes the tables: counter has a number, and the fence of who wrote it.
-func (b *base) open(t *testing.T, driver, dsn string, ready bool) {
+func (b *base) open(t *testing.T, driver, dsn string) {
 	t.Helper()
 	var err error
 	b.DB, err = sql.Open(driver, dsn)
@@ -125,10 +120,8 @@ func (b *base) open(t *testing.T, driver, dsn string, ready bool) {
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	b.run(t, `CREATE TABLE counter (n BIGINT NOT NULL, written_by BIGINT NOT NULL)`)
 	b.run(t, `INSERT INTO counter VALUES (0, 0)`)
-	if ready {
-		b.run(t, b.Schema())
-		b.run(t, b.Schema()) // a migration may be run again
-	}
+	b.run(t, b.Schema())
+	b.run(t, b.Schema()) // a migration may be run again
 }
 
 func (b *base) run(t *testing.T, query string) {

@@ -67,7 +67,7 @@ func (b *base) begin(t *testing.T) *sql.Tx {
 //fairlock:promise The fence at a database: a lower fence is refused on PostgreSQL, MariaDB and SQLite, in each isolation level; an equal one passes
 func TestDo_Rules(t *testing.T) {
 	t.Parallel()
-	bases(t, true, func(t *testing.T, b *base) {
+	bases(t, func(t *testing.T, b *base) {
 		ctx := t.Context()
 		for _, number := range []uint64{5, 5, 7} {
 			require.NoError(t, b.Do(ctx, b.DB, resource, number, add(int64(number))))
@@ -98,7 +98,7 @@ func TestDo_Rules(t *testing.T) {
 // A fence whose transaction is rolled back was never shown.
 func TestDo_RollsBack(t *testing.T) {
 	t.Parallel()
-	bases(t, true, func(t *testing.T, b *base) {
+	bases(t, func(t *testing.T, b *base) {
 		own := errors.New("own")
 		err := b.Do(t.Context(), b.DB, resource, 9, func(tx *sql.Tx) error { return errors.Join(add(9)(tx), own) })
 		require.ErrorIs(t, err, own)
@@ -119,7 +119,7 @@ func TestDo_RollsBack(t *testing.T) {
 //fairlock:promise The fence at a database
 func TestRaise_StaleTransactionBeganEarlier(t *testing.T) {
 	t.Parallel()
-	bases(t, true, func(t *testing.T, b *base) {
+	bases(t, func(t *testing.T, b *base) {
 		for _, reads := range []bool{false, true} {
 			number := uint64(20)
 			if reads {
@@ -188,60 +188,46 @@ func (b *base) waits(t *testing.T) bool {
 	return n > 0
 }
 
-// An older holder that has shown its fence and not committed makes the newer one wait. The newer one then reads what it
-// wrote.
-func TestDo_WaitsForAnOlderOne(t *testing.T) {
+// Of two holders, the second to show its fence waits for the transaction of the first. A newer one then reads what the
+// older one wrote. An older one is stale, unless the newer one has rolled back.
+func TestDo_Waits(t *testing.T) {
 	t.Parallel()
-	bases(t, true, func(t *testing.T, b *base) {
-		for _, known := range []bool{false, true} { // is there a row of the resource yet?
+	bases(t, func(t *testing.T, b *base) {
+		for _, c := range []struct {
+			known         bool // is there a row of the resource yet?
+			first, second int64
+			commits       bool
+			want          error
+			n, by         int64
+		}{
+			{false, 10, 11, true, nil, 2, 11},
+			{true, 10, 11, true, nil, 2, 11},
+			{false, 11, 10, true, fence.ErrStale, 1, 11},
+			{false, 11, 10, false, nil, 1, 10},
+		} {
 			b.run(t, `DELETE FROM fairlock_fences`)
 			b.run(t, `UPDATE counter SET n = 0`)
-			if known {
+			if c.known {
 				require.NoError(t, b.Do(t.Context(), b.DB, resource, 1, func(*sql.Tx) error { return nil }))
 			}
-			older := b.begin(t)
-			require.NoError(t, b.Raise(t.Context(), older, resource, 10))
-			n, _, err := counter(older)
+			first := b.begin(t)
+			require.NoError(t, b.Raise(t.Context(), first, resource, uint64(c.first)))
+			n, _, err := counter(first)
 			require.NoError(t, err)
-			newer := make(chan error, 1)
-			go func() { newer <- b.persist(context.Background(), 11, add(11)) }()
+			second := make(chan error, 1)
+			go func() { second <- b.persist(context.Background(), uint64(c.second), add(c.second)) }()
 			if b.waiting != "" {
 				require.Eventually(t, func() bool { return b.waits(t) }, time.Minute, time.Millisecond)
 			}
-			require.Empty(t, newer)
-			require.NoError(t, write(older, n+1, 10))
-			require.NoError(t, older.Commit())
-			require.NoError(t, <-newer)
-			b.has(t, 2, 11)
-		}
-	})
-}
-
-// The newer one has shown its fence and not committed: the older one waits, and then it is stale, or not if the newer
-// one has rolled back.
-func TestDo_OlderOneWaits(t *testing.T) {
-	t.Parallel()
-	bases(t, true, func(t *testing.T, b *base) {
-		for _, commits := range []bool{true, false} {
-			b.run(t, `DELETE FROM fairlock_fences`)
-			b.run(t, `UPDATE counter SET n = 0`)
-			newer := b.begin(t)
-			require.NoError(t, b.Raise(t.Context(), newer, resource, 11))
-			require.NoError(t, add(11)(newer))
-			older := make(chan error, 1)
-			go func() { older <- b.persist(context.Background(), 10, add(10)) }()
-			if b.waiting != "" {
-				require.Eventually(t, func() bool { return b.waits(t) }, time.Minute, time.Millisecond)
-			}
-			if commits {
-				require.NoError(t, newer.Commit())
-				require.ErrorIs(t, <-older, fence.ErrStale)
-				b.has(t, 1, 11)
+			require.Empty(t, second)
+			require.NoError(t, write(first, n+1, c.first))
+			if c.commits {
+				require.NoError(t, first.Commit())
 			} else {
-				require.NoError(t, newer.Rollback())
-				require.NoError(t, <-older)
-				b.has(t, 1, 10)
+				require.NoError(t, first.Rollback())
 			}
+			require.ErrorIs(t, <-second, c.want)
+			b.has(t, c.n, c.by)
 		}
 	})
 }
@@ -252,7 +238,7 @@ func TestDo_OlderOneWaits(t *testing.T) {
 //fairlock:promise The fence at a database
 func TestDo_Concurrent(t *testing.T) {
 	t.Parallel()
-	bases(t, true, func(t *testing.T, b *base) {
+	bases(t, func(t *testing.T, b *base) {
 		const holders, each = 6, 20
 		var last, done, stale atomic.Int64
 		var all sync.WaitGroup
@@ -302,7 +288,8 @@ func pause() {
 // Without the table, the database says so, and nothing is written.
 func TestDo_NoTable(t *testing.T) {
 	t.Parallel()
-	bases(t, false, func(t *testing.T, b *base) {
+	bases(t, func(t *testing.T, b *base) {
+		b.run(t, `DROP TABLE fairlock_fences`)
 		err := b.Do(t.Context(), b.DB, resource, 1, func(*sql.Tx) error { t.Error("f was called"); return nil })
 		require.ErrorContains(t, err, "fairlock_fences")
 		require.NotErrorIs(t, err, fence.ErrStale)
@@ -311,32 +298,6 @@ func TestDo_NoTable(t *testing.T) {
 		require.ErrorContains(t, b.Raise(t.Context(), tx, resource, 1), "fairlock_fences")
 		require.Error(t, tx.Commit())
 		b.has(t, 0, 0)
-	})
-}
-
-// 40001 comes as it is, also to the valid holder, whose next attempt succeeds.
-func TestDo_SerializationFailure(t *testing.T) {
-	t.Parallel()
-	bases(t, true, func(t *testing.T, b *base) {
-		if b.name != "PostgreSQL" {
-			t.SkipNow() // the others wait for the row
-		}
-		var level string
-		require.NoError(t, b.QueryRow(`SHOW transaction_isolation`).Scan(&level))
-		older := b.begin(t)
-		require.NoError(t, b.Raise(t.Context(), older, resource, 10))
-		newer := make(chan error, 1)
-		go func() { newer <- b.Do(context.Background(), b.DB, resource, 11, add(11)) }()
-		require.Eventually(t, func() bool { return b.waits(t) }, time.Minute, time.Millisecond)
-		require.NoError(t, older.Commit())
-		err := <-newer
-		if level == "read committed" {
-			require.NoError(t, err)
-			return
-		}
-		require.True(t, retryable(err), "%v", err)
-		require.NoError(t, b.Do(t.Context(), b.DB, resource, 11, add(11)))
-		b.has(t, 1, 11)
 	})
 }
 
