@@ -70,14 +70,10 @@ func (w *world) next(question string) thought {
 func (w *world) state(used, waiting int) {
 	w.t.Helper()
 	operator, turns := admin.New(w.server.Client(), ""), fairlock.ID{Kind: fairlock.KindKeyedSemaphore, Name: "model"}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	require.Eventually(w.t, func() bool {
 		st, err := operator.Inspect(w.t.Context(), turns, 1, 1)
-		require.NoError(w.t, err)
-		if st.Used == used && st.Waiting == waiting {
-			return
-		}
-		require.True(w.t, time.Now().Before(deadline), "%d are held, %d wait", st.Used, st.Waiting)
-	}
+		return err == nil && st.Used == used && st.Waiting == waiting
+	}, time.Minute, time.Millisecond, "%d are held, %d wait", used, waiting)
 }
 
 // replica is the program, in this process.
@@ -173,29 +169,21 @@ func TestGateway(t *testing.T) {
 	w.state(0, 0)
 }
 
-// A client that hangs up gives back what it holds, or leaves the queue.
-func TestGateway_Gone(t *testing.T) {
+// A client that hangs up gives back what it holds, or leaves the queue. On SIGTERM, those who wait are told to ask again
+// at once, answers are completed, and nothing stays in Redis.
+func TestGateway_Ends(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a := w.start()
-	ctx, cancel := context.WithCancel(t.Context())
-	a.ask(ctx, "ann", "1")
-	w.next("1")
-	a.ask(ctx, "ann", "2")
-	w.next("2")
-	a.ask(ctx, "ann", "3")
-	w.state(2, 1)
-	cancel()
-	w.state(0, 0)
-}
-
-// On SIGTERM, those who wait are told to ask again at once, answers are completed, and nothing stays in Redis.
-func TestGateway_DrainsOnSIGTERM(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	a := w.start()
+	gone, hangUp := context.WithCancel(t.Context())
+	a.ask(gone, "ann", "0")
+	w.next("0")
 	first := a.ask(t.Context(), "ann", "1")
 	ann1 := w.next("1")
+	a.ask(gone, "ann", "waits")
+	w.state(2, 1)
+	hangUp()
+	w.state(1, 0)
 	second := a.ask(t.Context(), "ann", "2")
 	ann2 := w.next("2")
 	waits := a.ask(t.Context(), "ann", "3")
