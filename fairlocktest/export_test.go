@@ -39,14 +39,3 @@ func Schedule(seed int, cfg ExploreConfig) (kinds Faults, back bool) {
 
 // Tried returns the last line of the Explore, as of now.
 func (w *World) Tried() string { return w.tally.String() }
-
-// Crash has a client crash, also after Heal.
-func Crash(w *World, name string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, v := range w.clients {
-		if v.Name() == name {
-			w.disturbClientLocked(fault{kind: ClientCrash}, v)
-		}
-	}
-}
