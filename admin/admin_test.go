@@ -66,6 +66,9 @@ func TestClient_Inspect(t *testing.T) {
 	})
 }
 
+// only returns the error of a call.
+func only(_ any, err error) error { return err }
+
 // Every method refuses bad input with an error that names the field. Nothing is sent: there is no server.
 //
 //fairlock:fault Bad input
@@ -73,31 +76,20 @@ func TestClient_BadInputSendsNothing(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer func() { _ = rdb.Close() }()
 	mutex, sem := named(fairlock.KindMutex, "x"), named(fairlock.KindSemaphore, "x")
-	type call = func(ctx context.Context, c *admin.Client, id fairlock.ID) error
+	type call = func(c *admin.Client, id fairlock.ID) error
 	inspect := func(holders, waiters int) call {
-		return func(ctx context.Context, c *admin.Client, id fairlock.ID) error {
-			_, err := c.Inspect(ctx, id, holders, waiters)
-			return err
-		}
+		return func(c *admin.Client, id fairlock.ID) error { return only(c.Inspect(t.Context(), id, holders, waiters)) }
 	}
 	resize := func(n int) call {
-		return func(ctx context.Context, c *admin.Client, id fairlock.ID) error { return c.Resize(ctx, id, n) }
+		return func(c *admin.Client, id fairlock.ID) error { return c.Resize(t.Context(), id, n) }
 	}
-	reset := func(ctx context.Context, c *admin.Client, id fairlock.ID) error { return c.ResetSize(ctx, id) }
-	release := func(fence uint64) call {
-		return func(ctx context.Context, c *admin.Client, id fairlock.ID) error {
-			_, err := c.ReleaseHolder(ctx, id, fence)
-			return err
-		}
-	}
-	force := func(ctx context.Context, c *admin.Client, id fairlock.ID) error {
-		_, err := c.ForceRelease(ctx, id)
-		return err
-	}
+	reset := func(c *admin.Client, id fairlock.ID) error { return c.ResetSize(t.Context(), id) }
+	release := func(c *admin.Client, id fairlock.ID) error { return only(c.ReleaseHolder(t.Context(), id, 1)) }
+	force := func(c *admin.Client, id fairlock.ID) error { return only(c.ForceRelease(t.Context(), id)) }
 	check := func(field string, c *admin.Client, id fairlock.ID, calls ...call) {
 		t.Helper()
 		for _, call := range calls {
-			err := call(t.Context(), c, id)
+			err := call(c, id)
 			var e *fairlock.FieldError
 			require.ErrorAs(t, err, &e, field)
 			require.ErrorIs(t, err, fairlock.ErrInvalid)
@@ -107,7 +99,7 @@ func TestClient_BadInputSendsNothing(t *testing.T) {
 			assert.Equal(t, id.Name, wrapped.Name)
 		}
 	}
-	all := []call{inspect(1, 1), resize(1), reset, release(1), force}
+	all := []call{inspect(1, 1), resize(1), reset, release, force}
 	c := admin.New(rdb, "")
 	check("Namespace", admin.New(rdb, "{"), sem, all...)
 	check("rdb", admin.New(nil, ""), sem, all...)
@@ -198,8 +190,8 @@ func TestClient_TriesGiveUp(t *testing.T) {
 				fault(link)
 				defer link.Mend()
 				for _, call := range []func() error{
-					func() error { _, err := operator.ForceRelease(t.Context(), sem); return err },
-					func() error { _, err := operator.ReleaseHolder(t.Context(), sem, 1); return err },
+					func() error { return only(operator.ForceRelease(t.Context(), sem)) },
+					func() error { return only(operator.ReleaseHolder(t.Context(), sem, 1)) },
 					func() error { return operator.Resize(t.Context(), sem, 3) },
 					func() error { return operator.ResetSize(t.Context(), sem) },
 				} {

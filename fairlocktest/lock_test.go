@@ -165,12 +165,19 @@ func TestLock_Failures(t *testing.T) {
 		s.Semaphore("s", 2).HoldAs("a")
 		s.RWMutex("r").ReadAs("a")
 		require.NoError(t, s.Miniredis.Set("shop:{1}:lock", "not a key of ours"))
+		job, api := s.Mutex("job", fairlock.WithMinHold(time.Hour)), s.Semaphore("api", 3, fairlock.WithMinHold(time.Hour))
+		for _, lease := range []*fairlock.Lease{job.HoldAs("a"), api.HoldAs("a")} {
+			require.NoError(t, lease.Unlock(t.Context()))
+		}
+		api.HoldAs("b")
 		var text strings.Builder
 		for _, c := range []struct {
 			what string
 			part func()
 		}{
 			{"assert that it is free", func() { billing.AssertFree() }},
+			{"assert that one is free that is kept for a minimum hold", job.AssertFree},
+			{"assert that one is free that is kept and held", api.AssertFree},
 			{"assert another holder", func() { billing.AssertHeldBy("b") }},
 			{"assert a holder of a free lock", func() { s.Mutex("free").AssertHeldBy("a") }},
 			{"assert another order", func() { billing.AssertQueue("c", "b") }},
@@ -196,36 +203,6 @@ func TestLock_Failures(t *testing.T) {
 			fmt.Fprintf(&text, "%s\n\t%s\n", c.what, strings.ReplaceAll(r.failure(c.part), "\n", "\n\t"))
 		}
 		golden.Equal(t, "failures.txt", text.String())
-	})
-}
-
-// A lock that was released and is kept for its minimum hold: failures say so, and Expire ends it.
-func TestLock_MinHold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := &recorder{TB: t}
-		s := fairlocktest.NewServer(r)
-		client := s.Client(fairlock.Config{Name: "job"})
-		job, api := s.Mutex("job"), s.Semaphore("api", 3)
-		lease, err := client.Mutex("job", fairlock.WithMinHold(5*time.Second)).Lock(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, lease.Unlock(t.Context()))
-		require.NoError(t, client.Semaphore("api", 3, fairlock.WithMinHold(5*time.Second)).Do(t.Context(), 1,
-			func(context.Context) error { return nil }))
-		api.HoldAs("a")
-		time.Sleep(2 * time.Second)
-		job.AssertHeldBy("job")
-		assert.Equal(t, "want the lock free; mutex job is released by job, free in 3s, and has no waiters",
-			r.failure(job.AssertFree))
-		assert.Equal(t, "want the lock free; semaphore api is held by a, released by job, free in 3s, and has no waiters",
-			r.failure(api.AssertFree))
-		assert.Equal(t, "left behind in fairlock:{api}:sem:permits: a, job (released, its minimum hold is not over)\n"+
-			"left behind in fairlock:{job}:lock: job (released, its minimum hold is not over)", r.failure(s.AssertNothingLeft))
-		job.Expire()
-		job.AssertFree()
-		start := time.Now()
-		api.WaitHeldBy("a")
-		assert.InDelta(t, 3*time.Second, time.Since(start), float64(10*time.Millisecond))
-		assert.Empty(t, r.failure(func() {}))
 	})
 }
 

@@ -81,6 +81,14 @@ func run(t *testing.T, cfg Config) *Result {
 	return r
 }
 
+// skipIfAsked skips a test if the flags ask for another one.
+func skipIfAsked(t *testing.T) {
+	t.Helper()
+	if *seedFlag != 0 || *forFlag != 0 {
+		t.Skip("another test was asked for")
+	}
+}
+
 // The seeds of the test that is part of every run: many wait in one client, many in all, few. And how long their safety
 // phases are.
 var seeds = []uint64{6, 3, 8}
@@ -97,9 +105,7 @@ const enough = 10 * time.Minute
 //fairlock:promise Trace balances
 //fairlock:fault ctx ends
 func TestSim(t *testing.T) {
-	if *seedFlag != 0 || *forFlag != 0 {
-		t.Skip("another test was asked for")
-	}
+	skipIfAsked(t)
 	grants := 0
 	for _, seed := range seeds {
 		r := run(t, Config{Seed: seed, For: shortFor})
@@ -117,9 +123,7 @@ func TestSim(t *testing.T) {
 //fairlock:promise Turns between keys
 //fairlock:promise Limits of a keyed semaphore
 func TestSim_ManyKeys(t *testing.T) {
-	if *seedFlag != 0 || *forFlag != 0 {
-		t.Skip("another test was asked for")
-	}
+	skipIfAsked(t)
 	r := run(t, Config{
 		Seed: 6, For: 2 * time.Second, Lock: "keyed", Keys: 10_000, Permits: 32, Clients: 3, Workers: 40,
 		Faults: []string{"reply lost", "connections break", "link slow", "link cut", "process crashes", "client closed",
@@ -202,9 +206,7 @@ func save(t *testing.T, r *Result) {
 // depends on which runs first. GOMAXPROCS=1 go test ./lab/sim -run Repeats -sim-repeats 50 tries fifty seeds of the
 // default configuration.
 func TestSim_Repeats(t *testing.T) {
-	if *seedFlag != 0 || *forFlag != 0 {
-		t.Skip("another test was asked for")
-	}
+	skipIfAsked(t)
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	configs := []Config{{Seed: 101, Workers: 1}, {Seed: 103, Workers: 1}, {Seed: 106, Workers: 1}} // also with -race
 	for seed := range *repeatsFlag {
@@ -231,9 +233,7 @@ func canonical(events []history.Event) []history.Event {
 
 // Faults of one kind only, of every kind: what the others could hide shows.
 func TestSim_EachFault(t *testing.T) {
-	if *seedFlag != 0 || *forFlag != 0 {
-		t.Skip("another test was asked for")
-	}
+	skipIfAsked(t)
 	for i, f := range faults {
 		t.Run(strings.ReplaceAll(f.name, " ", "-"), func(t *testing.T) {
 			r := run(t, Config{Seed: uint64(i) + 1000, For: shortFor / 2, Clients: 2, Workers: 2, Faults: []string{f.name}})
