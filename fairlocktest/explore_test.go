@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -125,19 +124,18 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// explored runs a part of TestExplored in a process, and returns what it prints. env may have flags as well.
-func explored(t *testing.T, run string, env ...string) string {
+// explored runs a part of TestExplored in a process, and returns what it prints. An option is a flag, or a variable of the environment.
+func explored(t *testing.T, run string, options ...string) string {
 	t.Helper()
-	var flags []string
-	env = slices.DeleteFunc(env, func(s string) bool {
-		flag := strings.HasPrefix(s, "-")
-		if flag {
-			flags = append(flags, s)
+	command := exec.CommandContext(t.Context(), os.Args[0], "-test.run", run)
+	command.Env = append(os.Environ(), "FAIRLOCKTEST_CHILD=1", "FAIRLOCKTEST_SEEDS=")
+	for _, option := range options {
+		if strings.HasPrefix(option, "-") {
+			command.Args = append(command.Args, option)
+		} else {
+			command.Env = append(command.Env, option)
 		}
-		return flag
-	})
-	command := exec.CommandContext(t.Context(), os.Args[0], append([]string{"-test.run", run}, flags...)...)
-	command.Env = append(append(os.Environ(), "FAIRLOCKTEST_CHILD=1", "FAIRLOCKTEST_SEEDS="), env...)
+	}
 	out, err := command.CombinedOutput()
 	require.Error(t, err, "the process did not fail:\n%s", out)
 	require.NotContains(t, "\n"+string(out), "\nredis: ", "go-redis's own lines")

@@ -1,7 +1,6 @@
 package fence_test
 
 import (
-	"context"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -144,14 +143,4 @@ func TestRedis_Cluster(t *testing.T) {
 	_, err = fence.Redis(t.Context(), rdb, key, 2, []any{"SET", value, "two"}, []any{"SET", "{elsewhere}", "two"})
 	require.ErrorAs(t, err, &reply)
 	assert.Equal(t, "one", rdb.Get(t.Context(), value).Val())
-}
-
-func BenchmarkRedis(b *testing.B) {
-	rdb := redistest.Shared(b).Client()
-	for number := uint64(1); b.Loop(); number++ {
-		if _, err := fence.Redis(context.Background(), rdb, "{bench}:fence", number,
-			[]any{"SET", "{bench}:value", number}); err != nil {
-			b.Fatal(err)
-		}
-	}
 }

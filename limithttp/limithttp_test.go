@@ -451,7 +451,7 @@ func TestHandler_Outage(t *testing.T) {
 			served.Add(1)
 			takes(each)(w, r)
 		}, limithttp.Config{Limit: by(client.Semaphore("x", 1)), OpenLimit: open})
-		first := site.post(t.Context(), nil)
+		start, first := time.Now(), site.post(t.Context(), nil)
 		queued := site.post(t.Context(), nil)
 		client.Link.Cut()
 		var all []*answer
@@ -459,6 +459,7 @@ func TestHandler_Outage(t *testing.T) {
 			all = append(all, site.post(t.Context(), nil))
 		}
 		first.answered(t, http.StatusOK)
+		assert.Equal(t, each, first.at.Sub(start).Truncate(time.Second), "a small answer does not wait for the release")
 		byStatus := map[int]int{}
 		for _, a := range append(all, queued) {
 			<-a.over
@@ -529,23 +530,5 @@ func TestHandler_Shutdown(t *testing.T) {
 		require.NoError(t, <-over)
 		site.post(t.Context(), nil).answered(t, http.StatusServiceUnavailable)
 		s.AssertNothingLeft()
-	})
-}
-
-// A small answer is not held back by a release that Redis does not acknowledge.
-func TestHandler_AnswersBeforeTheRelease(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := s.Client(fairlock.Config{})
-		for _, startsOnly := range []bool{false, true} {
-			site := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-				client.Link.Hang()
-				_, _ = io.WriteString(w, "done")
-			}, limithttp.Config{Limit: by(client.Semaphore("x", 1)), StartsOnly: startsOnly})
-			start := time.Now()
-			site.post(t.Context(), nil).answered(t, http.StatusOK)
-			assert.Zero(t, time.Since(start))
-			client.Link.Mend()
-			assertIdle(t, client, s.Semaphore("x", 1))
-		}
 	})
 }

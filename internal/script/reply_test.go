@@ -269,11 +269,11 @@ func plausible(t *testing.T, v reflect.Value, tokens int) {
 	}
 }
 
-func FuzzParseNotification(f *testing.F) {
+func TestParseNotification(t *testing.T) {
 	who := mutex.held(1)
 	g, err := script.ParseNotification(who.Text() + " 1753700000000001 6000")
-	require.NoError(f, err)
-	require.Equal(f, script.Grant{Token: who, Fence: 1753700000000001, Given: 6 * time.Second}, g)
+	require.NoError(t, err)
+	require.Equal(t, script.Grant{Token: who, Fence: 1753700000000001, Given: 6 * time.Second}, g)
 	for _, bad := range []string{
 		"T", "T ", "T 1", "T 1 ", "T x 1", "T 1 x", "T -1 1", "T 1 1 1", "T  1 1", " T 1 1", "c 1 1",
 		"nobody:quarantined 1 1", "T 1.5 1",
@@ -281,25 +281,8 @@ func FuzzParseNotification(f *testing.F) {
 		"T 0 0", "T 1 0", "T 0 -1", "c 0 0", "T 1 -1", "T 9007199254740992 1", "T 1 9223372036855",
 	} {
 		bad = strings.ReplaceAll(bad, "T", who.Text())
-		_, err := script.ParseNotification(bad)
-		require.ErrorIs(f, err, script.ErrReply, "%q", bad)
-		f.Add(bad)
+		g, err := script.ParseNotification(bad)
+		require.ErrorIs(t, err, script.ErrReply, "%q", bad)
+		require.Equal(t, script.Grant{}, g)
 	}
-	f.Add(who.Text() + " 01 002")
-	f.Add(who.Text() + " 1 +2")
-	f.Fuzz(func(t *testing.T, message string) {
-		g, err := script.ParseNotification(message)
-		if err != nil {
-			require.ErrorIs(t, err, script.ErrReply)
-			require.Equal(t, script.Grant{}, g)
-			return
-		}
-		if g.Fence > 0 { // else the head is told when it can send acquire
-			plausible(t, reflect.ValueOf(g), 0)
-		}
-		require.Len(t, strings.Split(message, " "), 3)
-		again, err := script.ParseNotification(fmt.Sprintf("%s %d %d", g.Token.Text(), g.Fence, g.Given.Milliseconds()))
-		require.NoError(t, err)
-		require.Equal(t, g, again)
-	})
 }

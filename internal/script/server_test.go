@@ -2,7 +2,6 @@ package script_test
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -13,9 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/internal/call"
-	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/internal/script"
-	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -94,46 +91,30 @@ func TestRefusedWrites(t *testing.T) {
 	}
 }
 
+// What a script had written before a command was refused, leave removes.
+//
 //fairlock:fault The user lacks rights
 func TestErrors_MissingRights(t *testing.T) {
 	t.Parallel()
-	for rules, steps := range map[string]string{
-		"~other:* &* +@all":            "acquire a -> NOPERM\nleft ->",
-		"~* &* +@all -evalsha -eval":   "acquire a -> NOPERM\nleft ->",
-		"~* &* +@all -set":             "acquire a -> can't run this command\nleft ->",
-		"~* &* +@all -zadd":            "acquire a -> granted\nacquire b -> can't run this command\nleft -> lock number",
-		"~* &* +@all -zadd (a waiter)": "acquire b -> can't run this command\nrelease c ->\nrelease a -> b",
-		// Nobody is notified, and nobody is refused.
-		"~* resetchannels +@all": `acquire a b c d; after 1m; release a -> b; leave b; force; inspect -> d |; leave d
-			acquire a b c; after 40m; heartbeat b c; after 21m; heartbeat c -> queued; inspect -> b | c`,
+	for _, c := range []struct {
+		kind
+		rules, before, steps string
+	}{
+		{mutex, "~other:* &* +@all", "", "acquire a -> NOPERM\nleft ->"},
+		{mutex, "~* &* +@all -evalsha -eval", "", "acquire a -> NOPERM\nleft ->"},
+		{mutex, "~* &* +@all -set", "", "acquire a -> can't run this command\nleft ->"},
+		{mutex, "~* &* +@all -zadd", "", "acquire a -> granted\nacquire b -> can't run this command\nleft -> lock number"},
+		{mutex, "~* &* +@all -zadd", "acquire a b", "acquire b -> can't run this command\nrelease c ->\nrelease a -> b"},
+		{semaphore(2), "~* &* +@all -pexpire", "", "acquire a -> can't run this command; leave a ->; left -> number"},
+		{semaphore(2), "~* &* +@all -zadd", "", "acquire a -> can't run this command; leave a ->; left -> number"},
+		{mutex, "~* resetchannels +@all", "", // nobody is notified, and nobody is refused
+			`acquire a b c d; after 1m; release a -> b; leave b; force; inspect -> d |; leave d
+			acquire a b c; after 40m; heartbeat b c; after 21m; heartbeat c -> queued; inspect -> b | c`},
 	} {
-		m := newMachine(t, shared(t), mutex)
-		rules, contended := strings.CutSuffix(rules, " (a waiter)")
-		if contended {
-			m.run("acquire a b")
-		}
-		m.user = instrumentedBy(client(t, redistest.Shared(t).User(m.namespace, strings.Fields(rules)...)), timed())
-		m.run(steps)
-	}
-}
-
-// What a script had written before a command was refused, leave removes: no key is left without an expiry.
-//
-//fairlock:fault The user lacks rights
-func TestErrors_RefusedHalfway(t *testing.T) {
-	s := redistest.Start(t)
-	for _, missing := range []string{"pexpire", "zadd"} {
-		user := dispatch.NewDirect(client(t, s.User("u", "~*", "&*", "+@all", "-"+missing)))
-		lock := script.Semaphore(user, "ns", missing)
-		who, err := token.Parse(tokens.New("c", tokens.Terms{TTL: ttl, Weight: 1, Permits: 2}))
-		require.NoError(t, err)
-		_, err = lock.Acquire(t.Context(), script.Request{Token: who})
-		require.ErrorContains(t, err, fmt.Sprintf("ns:{%s}:sem:*", missing))
-		assert.True(t, script.Aborted(err), err)
-		_, err = lock.Leave(t.Context(), script.Rest{}, script.Leaving{Token: who})
-		require.NoError(t, err)
-		left := s.Client().Keys(t.Context(), "*{"+missing+"}*").Val()
-		assert.Subset(t, []string{"ns:{" + missing + "}:sem:number", "ns:{" + missing + "}:sem:heartbeats"}, left)
+		m := newMachine(t, shared(t), c.kind)
+		m.run(c.before)
+		m.user = instrumentedBy(client(t, redistest.Shared(t).User(m.namespace, strings.Fields(c.rules)...)), timed())
+		m.run(c.steps)
 	}
 }
 
