@@ -494,20 +494,16 @@ func TestHandler_Panics(t *testing.T) {
 		client := s.Client(fairlock.Config{MaxOutage: maxOutage})
 		site := serve(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 			limithttp.Config{Limit: by(client.Semaphore("x", 1)), OpenLimit: 1})
-		for range 3 {
-			a := site.post(t.Context(), nil)
-			<-a.over
-			require.ErrorIs(t, a.err, io.EOF)
+		for _, fault := range []func(){client.Link.Mend, client.Link.Cut} {
+			fault()
+			for range 3 {
+				a := site.post(t.Context(), nil)
+				<-a.over
+				require.ErrorIs(t, a.err, io.EOF)
+			}
+			client.Link.Mend()
+			assertIdle(t, client, s.Semaphore("x", 1))
 		}
-		assertIdle(t, client, s.Semaphore("x", 1))
-		client.Link.Cut()
-		for range 3 {
-			a := site.post(t.Context(), nil)
-			<-a.over
-			require.ErrorIs(t, a.err, io.EOF)
-		}
-		client.Link.Mend()
-		assertIdle(t, client, s.Semaphore("x", 1))
 		require.Len(t, site.done, 3)
 	})
 }

@@ -67,8 +67,7 @@ func TestChaos(t *testing.T) {
 	for round := range rounds {
 		for _, s := range chaos.Scenarios {
 			t.Run(fmt.Sprintf("%d/%s", round+1, s.Name), func(t *testing.T) {
-				s.Test(t, seed+uint64(round),
-					scale/float64(rounds))
+				s.Test(t, seed+uint64(round), scale/float64(rounds))
 			})
 		}
 	}
@@ -77,21 +76,18 @@ func TestChaos(t *testing.T) {
 // TestMonitor runs scripts that break a mutex, and expects the monitor, or the rule Server of the history, to notice.
 func TestMonitor(t *testing.T) {
 	const grant, release = "redis.call('SET', KEYS[2], ARGV[2] .. ' 7', 'PX', 60000) ", "redis.call('DEL', KEYS[2]) "
+	const queue = "redis.call('ZADD', KEYS[4], '9000000000000000', ARGV[2]) redis.call('ZADD', KEYS[3], 5, ARGV[2]) "
 	type script struct{ token, text string }
 	holds := script{"a", grant}
 	for name, x := range map[string]struct {
 		scripts []script
 		want    string
 	}{
-		"right": {[]script{holds, {"b",
-			"redis.call('ZADD', KEYS[4], '9000000000000000', 'b') redis.call('ZADD', KEYS[3], 5, 'b') "}, {"a", release +
-			"redis.call('SET', KEYS[2], 'b 8', 'PX', 60000) "}}, ""},
+		"right":               {[]script{holds, {"b", queue}, {"a", release + "redis.call('SET', KEYS[2], 'b 8', 'PX', 60000) "}}, ""},
 		"grants what is held": {[]script{holds, {"b", grant}}, "b was granted the lock; 2 of 1 are held then"},
 		"queues its holder": {[]script{holds, {"b", "redis.call('ZADD', KEYS[3], 5, 'a') "}},
 			"a joined the queue while it holds the lock"},
-		"drops a waiter": {[]script{{"a",
-			"redis.call('ZADD', KEYS[4], '9000000000000000', 'a') redis.call('ZADD', KEYS[3], 5, 'a') "},
-			{"b", "redis.call('ZREM', KEYS[3], 'a') "}}, "a was dropped at"},
+		"drops a waiter":            {[]script{{"a", queue}, {"b", "redis.call('ZREM', KEYS[3], 'a') "}}, "a was dropped at"},
 		"releases what others hold": {[]script{holds, {"b", release}}, "b releases the lock, which a holds"},
 		"renews what others hold": {[]script{holds, {"b", "redis.call('PEXPIRE', KEYS[2], 70000) "}},
 			"b renews the lock, which a holds"},
@@ -138,8 +134,7 @@ func TestOrder(t *testing.T) {
 		t.Skip("no CHAOS_TIME")
 	}
 	for name, disturb := range map[string]func(*redistest.Server, *skew.Clock){
-		"the clock steps by 10 s": func(_ *redistest.Server,
-			clock *skew.Clock) {
+		"the clock steps by 10 s": func(_ *redistest.Server, clock *skew.Clock) {
 			assert.NoError(t, clock.Step(10*time.Second))
 		},
 		"restart, 3 s down": func(s *redistest.Server, _ *skew.Clock) {
