@@ -124,7 +124,8 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// explored runs a part of TestExplored in a process, and returns what it prints. An option is a flag, or a variable of the environment.
+// explored runs a part of TestExplored in a process, and returns what it prints. An option is a flag, or a variable of
+// the environment.
 func explored(t *testing.T, run string, options ...string) string {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), os.Args[0], "-test.run", run)

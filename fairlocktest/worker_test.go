@@ -86,8 +86,7 @@ func TestWorker_Busy(t *testing.T) {
 	})
 }
 
-// What Explore counts of leases. Releases that hand the lock over, leases of one client, and leases that fit beside each
-// other are no overlaps.
+// What Explore counts of leases. Handoffs, leases of one client, and leases that fit beside each other are no overlaps.
 func TestWorld_Counts(t *testing.T) {
 	quietly(t, func(t *testing.T, w *fairlocktest.World, one *fairlocktest.Client) {
 		two := w.Client(fairlock.Config{})
