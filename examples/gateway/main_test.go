@@ -169,8 +169,8 @@ func TestGateway(t *testing.T) {
 	w.state(0, 0)
 }
 
-// A client that hangs up gives back what it holds, or leaves the queue. On SIGTERM, those who wait are told to ask again
-// at once, answers are completed, and nothing stays in Redis.
+// A client that hangs up gives back what it holds, or leaves the queue. On SIGTERM, those who wait are told to ask
+// again at once, answers are completed, and nothing stays in Redis.
 func TestGateway_Ends(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
