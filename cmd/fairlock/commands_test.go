@@ -403,7 +403,7 @@ func TestConnection_WrongServer(t *testing.T) {
 
 	f.server = sentinels.Servers[0]
 	f.hold(f.client("web-1").Mutex("x").Lock)
-	watched := f.at("redis://" + f.server.Addr()).watch("x", "--plain")
+	watched := f.at("redis://"+f.server.Addr()).watch("x", "--plain")
 	watched.expect("holders: web-1")
 	require.NoError(t, f.server.Client().Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err())
 	watched.expect(f.server.Addr() + " is a replica, and may be behind")

@@ -93,8 +93,8 @@ func TestRun_NobodyReadsStderr(t *testing.T) {
 	require.Equal(t, exitBusy, f.start(cmd).wait().code)
 }
 
-// The lock stays taken after CMD has ended, see testdata/sessions.txt, and after fairlock was killed: the guard gives it
-// back so.
+// The lock stays taken after fairlock was killed, as it does after CMD has ended (see testdata/sessions.txt): the guard
+// releases it so.
 func TestRun_MinHold(t *testing.T) {
 	f := newFixture(t)
 	m := f.client("").Mutex("z")

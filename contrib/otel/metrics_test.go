@@ -50,7 +50,8 @@ func TestMetrics_Instruments(t *testing.T) {
 			switch data := m.Data.(type) {
 			case metricdata.Histogram[float64]:
 				kind = "histogram"
-				assert.Equal(t, []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10}, data.DataPoints[0].Bounds, name)
+				bounds := []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10}
+				assert.Equal(t, bounds, data.DataPoints[0].Bounds, name)
 			case metricdata.Sum[int64]:
 				if !data.IsMonotonic {
 					kind = "up-down counter"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -34,6 +35,7 @@ var names = []string{
 
 // Each key of each lock is taken for what it is. What Redis finds by patterns is tested in TestServer_Find.
 func TestID_Keys(t *testing.T) {
+	signs := regexp.MustCompile(`:(lock|queue|permits|sem:resized|key:resized)$`)
 	for _, namespace := range []string{"fairlock", "a:b", "x*[y]", "%25", `\`} {
 		for _, id := range IDs(names, Kinds...) {
 			for _, key := range script.KeysOf(string(id.Kind), namespace, id.Name) {
@@ -41,6 +43,7 @@ func TestID_Keys(t *testing.T) {
 				require.True(t, ok, key.Name)
 				require.Equal(t, keyspace.Key{Kind: string(id.Kind), Name: id.Name, Part: key.Part, Type: key.Type}, parsed)
 				require.Equal(t, id, idOf(parsed))
+				require.Equal(t, signs.MatchString(key.Name), parsed.Shows(), key.Name)
 			}
 		}
 	}
