@@ -66,7 +66,7 @@ func (c *Client) DoAll(
 		if l.settings.maxWait > 0 { // 0 would mean none
 			l.settings.maxWait = max(l.settings.maxWait-c.cfg.Clock.Now().Sub(began), 1)
 		}
-		lease, err := l.acquire(inner, "do", 1, nil)
+		lease, err := l.acquire(inner, waits, "do", 1, nil)
 		if err != nil {
 			return err
 		}

@@ -91,18 +91,14 @@ func (l *lock) newToken(terms tokens.Terms) (token.Token, error) {
 	return token.Parse(tokens.New(l.client.cfg.Name, terms))
 }
 
-// do runs f under a lease.
-func (l *lock) do(ctx context.Context, op string, weight int, input error, f func(context.Context) error) error {
-	lease, err := l.acquire(ctx, op, weight, input)
-	if err != nil {
-		return err
-	}
-	return l.run(ctx, op, lease, f)
-}
+// Whether a call waits for the lock, or fails with ErrBusy if it is not free or has waiters.
+const waits, tries = false, true
 
-// tryDo runs f under a lease, if the lock is free.
-func (l *lock) tryDo(ctx context.Context, op string, weight int, input error, f func(context.Context) error) error {
-	lease, err := l.tryAcquire(ctx, op, weight, input)
+// do runs f under a lease.
+func (l *lock) do(
+	ctx context.Context, try bool, op string, weight int, input error, f func(context.Context) error,
+) error {
+	lease, err := l.acquire(ctx, try, op, weight, input)
 	if err != nil {
 		return err
 	}
@@ -205,13 +201,15 @@ type acquisition struct {
 	begun  bool          // the lease
 }
 
-// acquire waits in order until the lock is granted, and begins the lease.
-func (l *lock) acquire(caller context.Context, op string, weight int, input error) (_ *Lease, err error) {
+// acquire begins a lease when the lock is granted.
+func (l *lock) acquire(caller context.Context, try bool, op string, weight int, input error) (_ *Lease, err error) {
 	defer func() { err = l.wrap(op, err) }()
 	if err := l.check(caller, input); err != nil {
 		return nil, err
 	}
-	if l.heldBy(caller, weight) != nil {
+	if held := l.heldBy(caller, weight); held != nil && try {
+		return nil, &HeldError{Reason: Held, Holder: held.held.Token.Client(), Err: ErrBusy}
+	} else if held != nil {
 		return nil, ErrReentrant
 	}
 	a, err := l.begin(caller, l.terms(weight))
@@ -220,32 +218,13 @@ func (l *lock) acquire(caller context.Context, op string, weight int, input erro
 	}
 	defer a.end()
 	ctx := a.ctx
-	if l.settings.maxWait > 0 {
+	if l.settings.maxWait > 0 && !try {
 		var cancel func()
 		ctx, cancel = l.client.calls.WithCancelAfter(ctx, l.settings.maxWait, ErrWaitTimeout)
 		defer cancel()
 	}
-	a.join(false)
+	a.join(try)
 	lease, err := a.next(ctx)
-	return lease, a.left(err)
-}
-
-// tryAcquire begins the lease if the lock is free and has no waiters.
-func (l *lock) tryAcquire(caller context.Context, op string, weight int, input error) (_ *Lease, err error) {
-	defer func() { err = l.wrap(op, err) }()
-	if err := l.check(caller, input); err != nil {
-		return nil, err
-	}
-	if held := l.heldBy(caller, weight); held != nil {
-		return nil, &HeldError{Reason: Held, Holder: held.held.Token.Client(), Err: ErrBusy}
-	}
-	a, err := l.begin(caller, l.terms(weight))
-	if err != nil {
-		return nil, err
-	}
-	defer a.end()
-	a.join(true)
-	lease, err := a.next(a.ctx)
 	return lease, a.left(err)
 }
 
@@ -310,7 +289,7 @@ func (a *acquisition) end() {
 // maxSilence is how long a call waits for the lock while no server has ever answered, because the address may be wrong.
 const maxSilence = 10 * time.Second
 
-// join registers the waiter of the acquisition. If try is set, it does not queue.
+// join registers the waiter of the acquisition.
 func (a *acquisition) join(try bool) {
 	a.try = try
 	s := a.lock.settings

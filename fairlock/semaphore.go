@@ -23,24 +23,24 @@ func (c *Client) Semaphore(name string, permits int, options ...HoldOption) Sema
 // greatest is the semaphore's number or the key limit. The errors are those of Mutex.Lock, and a *CapacityError if the
 // semaphore was resized to fewer. There is no ErrReentrant: two holders that acquire more can deadlock until ctx ends.
 func (s Semaphore) Acquire(ctx context.Context, n int) (*Lease, error) {
-	return s.lock.acquire(ctx, "acquire", n, s.check(n))
+	return s.lock.acquire(ctx, waits, "acquire", n, s.check(n))
 }
 
 // TryAcquire returns the lease if n permits are free and there are no waiters. For a key, the key must have no waiters
 // and room below its limit, and no other key may come first. Otherwise it is like Mutex.TryLock, or returns a
 // *CapacityError.
 func (s Semaphore) TryAcquire(ctx context.Context, n int) (*Lease, error) {
-	return s.lock.tryAcquire(ctx, "tryacquire", n, s.check(n))
+	return s.lock.acquire(ctx, tries, "tryacquire", n, s.check(n))
 }
 
 // Do runs f while it holds n permits, as Mutex.Do does.
 func (s Semaphore) Do(ctx context.Context, n int, f func(ctx context.Context) error) error {
-	return s.lock.do(ctx, "do", n, s.check(n), f)
+	return s.lock.do(ctx, waits, "do", n, s.check(n), f)
 }
 
 // TryDo runs f while it holds n permits, as Mutex.TryDo does.
 func (s Semaphore) TryDo(ctx context.Context, n int, f func(ctx context.Context) error) error {
-	return s.lock.tryDo(ctx, "trydo", n, s.check(n), f)
+	return s.lock.do(ctx, tries, "trydo", n, s.check(n), f)
 }
 
 // check returns an error if n is more than this client's number of permits or key limit. Only Redis knows whether the

@@ -311,8 +311,7 @@ func (d *Dispatcher) once(r *request) (any, error) {
 		}
 	case <-r.ctx.Done():
 	}
-	sent := d.withdraw(r)
-	return nil, &AbandonedError{r.over, sent, d.whyUnconnected()}
+	return nil, d.withdraw(r)
 }
 
 func (d *Dispatcher) add(r *request) bool {
@@ -332,8 +331,8 @@ func (d *Dispatcher) add(r *request) bool {
 	return true
 }
 
-// withdraw ends a request that waits, and reports whether it was sent.
-func (d *Dispatcher) withdraw(r *request) (sent bool) {
+// withdraw ends a request that waits. It returns the error for the caller, whose ctx has ended.
+func (d *Dispatcher) withdraw(r *request) *AbandonedError {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if r.element != nil {
@@ -341,7 +340,7 @@ func (d *Dispatcher) withdraw(r *request) (sent bool) {
 		r.element = nil
 		r.finish(nil, nil)
 	}
-	return r.attempts > 0
+	return &AbandonedError{r.over, r.attempts > 0, d.unconnected}
 }
 
 // takeLocked returns the next batch of a lane, or nil if none is queued or the bounds do not allow it. The caller sends
@@ -443,13 +442,13 @@ func (d *Dispatcher) look() {
 		d.senders.Add(1) // Close waits; one is at work
 		defer d.senders.Done()
 	}
+	err := ErrNoReply
+	if d.unconnected != nil {
+		err = fmt.Errorf("%w: %w", err, d.unconnected)
+	}
 	d.mu.Unlock()
 	if hangs {
 		d.reload()
-	}
-	err := ErrNoReply
-	if why := d.whyUnconnected(); why != nil {
-		err = fmt.Errorf("%w: %w", err, why)
 	}
 	for _, lock := range failed {
 		d.note(lock, err)
@@ -469,12 +468,6 @@ func (d *Dispatcher) connect() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.unconnected = err
-}
-
-func (d *Dispatcher) whyUnconnected() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.unconnected
 }
 
 // stepLocked does what is due for a batch after the given number of steps. It appends the locks of requests that have

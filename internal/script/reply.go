@@ -250,26 +250,22 @@ func readGrant(r *reader) Grant {
 	return Grant{Token: r.token(), Fence: r.positive(), Given: r.given()}
 }
 
-func readRenewed(r *reader) bool {
-	switch outcome := r.text(); outcome {
-	case "renewed":
-		return true
-	case "lost":
-	default:
+// done reads whether the reply is that word, and not "lost".
+func (r *reader) done(word string) bool {
+	outcome := r.text()
+	if outcome != word && outcome != "lost" {
 		r.unknown(outcome)
 	}
-	return false
+	return outcome == word
 }
 
-func readResumed(r *reader) uint64 {
-	switch outcome := r.text(); outcome {
-	case "resumed":
-		return r.positive()
-	case "lost":
-	default:
-		r.unknown(outcome)
+func readRenewed(r *reader) bool { return r.done("renewed") }
+
+func readResumed(r *reader) (fence uint64) {
+	if r.done("resumed") {
+		fence = r.positive()
 	}
-	return 0
+	return fence
 }
 
 var waiterStates = map[rune]WaiterState{'n': NotQueued, 'q': StillQueued, 'h': Holding}
