@@ -141,12 +141,6 @@ func release(t *testing.T, l anyLock) (held bool) {
 	return held
 }
 
-func resize(t *testing.T, l anyLock, permits int) {
-	t.Helper()
-	server, id := find(l)
-	require.NoError(t, server.Resize(t.Context(), id, permits))
-}
-
 // locks make the locks under test, by their kinds: a mutex, a semaphore of five permits, a read-write lock, and a key
 // of a keyed semaphore of five.
 var locks = map[string]func(*fairlock.Client) lockUnderTest{
