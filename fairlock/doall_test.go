@@ -143,3 +143,20 @@ func TestDoAll_MaxWait(t *testing.T) {
 		s.Mutex("a").AssertFree()
 	})
 }
+
+// Close ends a call that waits for its second mutex.
+//
+//fairlock:promise Several mutexes at once
+func TestDoAll_Close(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{})
+		s.Mutex("b").HoldAs("holder")
+		q := begin(t.Context(), func(ctx context.Context) (*fairlock.Lease, error) {
+			return nil, client.DoAll(ctx, []string{"a", "b"}, never)
+		})
+		require.NoError(t, client.Close())
+		<-q.done
+		require.ErrorIs(t, q.err, fairlock.ErrClosed)
+		s.Mutex("b").AssertQueue()
+	})
+}
