@@ -20,7 +20,8 @@ import (
 // TestHandler_Sessions runs testdata/sessions.txt, in simulated time: what clients, the network and a browser do, and
 // what the page shows. Force-release is allowed if the title of a session says so. Steps are
 //
-//	> CLIENT locks|waits|unlocks mutex|rest|semaphore|keyed NAME [NAMESPACE]   and its error
+//	> CLIENT locks|waits|unlocks mutex|rest|rwmutex|semaphore|keyed NAME [NAMESPACE]   and its error
+//	> lacks COMMAND   which the user of the page may not call, nor a script for it
 //	> redis KEY VALUE, > checks, > sleep DURATION, > link cut|hang|mend, > delay DURATION
 //	METHOD TARGET [TYPED [ORIGIN]]   and what the page shows
 //
@@ -67,6 +68,8 @@ func (s *session) act(words []string) string {
 	switch words[0] {
 	case "redis":
 		require.NoError(s.t, s.redis.Miniredis.Set(words[1], words[2]))
+	case "lacks":
+		s.traffic.lacks.Store(words[1])
 	case "checks": // so that their end does not come between steps
 		s.get("/server")
 	case "sleep":
@@ -87,7 +90,7 @@ func (s *session) lock(client, verb, kind, name, namespace string) string {
 	}
 	l := map[string]fairlocktest.Lock{
 		"mutex": s.redis.Mutex(name), "rest": s.redis.Mutex(name, fairlock.WithMinHold(time.Hour)),
-		"semaphore": s.redis.Semaphore(name, 3), "keyed": s.redis.KeyedSemaphore(name, 3).Key("a"),
+		"rwmutex": s.redis.RWMutex(name), "semaphore": s.redis.Semaphore(name, 3), "keyed": s.redis.KeyedSemaphore(name, 3).Key("a"),
 	}[kind].In(namespace)
 	key := client + kind + name
 	switch verb {

@@ -1,6 +1,7 @@
 package ui_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"html"
@@ -65,6 +66,26 @@ type traffic struct {
 	searches, inspections, largest atomic.Int64
 	otherSteps                     atomic.Int64 // SCANs that are to look at another number of keys than 500
 	further                        atomic.Int64 // SCANs that each search needs, after the first: as if there were many keys
+	lacks                          atomic.Value // the command that the user may not call, SCAN or one of scripts
+}
+
+// refusal is an error of Redis.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+func (refusal) RedisError() {}
+
+// refuse has a command fail if the user lacks a right to it.
+func (s *traffic) refuse(cmd redis.Cmder) error {
+	switch lacks := s.lacks.Load(); {
+	case lacks == cmd.Name():
+		cmd.SetErr(refusal(fmt.Sprintf("NOPERM this user has no permissions to run the '%s' command", lacks)))
+	case lacks != nil && lacks != "scan" && strings.HasPrefix(cmd.Name(), "eval") && len(cmd.Args()) > 4: // a script
+		cmd.SetErr(refusal(fmt.Sprintf("ERR ACL failure in script: User x has no permissions to run the '%s' command "+
+			"script: 0123, on @user_script:3.", lacks)))
+	}
+	return cmd.Err()
 }
 
 func (*traffic) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -79,7 +100,7 @@ func (s *traffic) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 				scan.SetVal(keys, uint64(at+1))
 			}
 		}
-		return err
+		return cmp.Or(s.refuse(cmd), err)
 	}
 }
 
@@ -91,7 +112,11 @@ func (s *traffic) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 		if strings.HasPrefix(cmds[0].Name(), "eval") { // else it is the doctor's
 			s.largest.Store(max(s.largest.Load(), int64(len(cmds))))
 		}
-		return next(ctx, cmds)
+		err := next(ctx, cmds)
+		for _, cmd := range cmds {
+			err = cmp.Or(err, s.refuse(cmd))
+		}
+		return err
 	}
 }
 
@@ -221,6 +246,29 @@ func TestHandler_ListIsBounded(t *testing.T) {
 		require.NotContains(t, page, ">the next<")
 		require.LessOrEqual(t, s.traffic.largest.Load(), int64(16), "inspections in one pipeline")
 		require.Zero(t, s.traffic.otherSteps.Load())
+	})
+}
+
+// Of more holders than are listed, it says what is not known.
+func TestHandler_MoreHoldersThanListed(t *testing.T) {
+	t.Parallel()
+	visit(t, ui.Options{}, func(t *testing.T, s *site) {
+		one := s.redis.Semaphore("crowd", 2000).CrashHolding("web-0", time.Hour).Text()
+		keys := script.KeysOf("semaphore", "fairlock", "crowd")
+		for i := range 1000 { // others like it
+			other := one[:len(one)-22] + fmt.Sprintf("%021dA", i)
+			_, err := s.redis.Miniredis.ZAdd(keys.Part("permits"), float64(time.Now().Add(59*time.Minute).UnixMicro()), other)
+			require.NoError(t, err)
+			s.redis.Miniredis.HSet(keys.Part("holders"), other, fmt.Sprint(time.Now().UnixMicro()))
+		}
+		s.redis.Miniredis.HSet(keys.Part("holders"), "used", "1001")
+		s.redis.Mutex("m").HoldAs("web-1")
+		shown := text(s.get("/"))
+		require.Contains(t, shown, "missed renewals 0, 1 unknown")
+		require.Regexp(t, `crowd semaphore 1001 of 2000 1001 of 2000 web-0 and others ≥\S+ \? 0 –`, shown)
+		shown = text(s.get("/?q=web-1&kind=semaphore"))
+		require.Contains(t, shown, "1 lock more may have such a holder: only 1000 holders of each lock are searched.")
+		require.NotContains(t, text(s.get("/?q=web-1&kind=mutex")), "holders are searched")
 	})
 }
 

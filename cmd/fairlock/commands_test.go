@@ -6,12 +6,8 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,7 +19,6 @@ import (
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/bench"
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tools/doctor"
 	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
@@ -61,34 +56,22 @@ func TestConnection_Said(t *testing.T) {
 	require.Contains(t, on.call("doctor").out, "end its protected mode")
 }
 
-// What can be read is shown, although something else cannot. Neither controls the terminal.
-func TestList_ShowsWhatCanBeRead(t *testing.T) {
-	f := newFixture(t)
-	const evil = "\x1b]0;evil\a\x1b[2J\u009b31m\u202e\xff\n"
-	f.hold(f.client("").Mutex(evil).Lock)
-	for i := range 120 { // which are read in more than one pipeline
-		broken := script.KeysOf("rwmutex", f.namespace, fmt.Sprint("broken", i, evil)).Part("queue")
-		require.NoError(t, f.server.Client().LPush(t.Context(), broken, "secret").Err())
-	}
-	r := f.call("list")
-	require.Equal(t, exitUnreachable, r.code)
-	require.Contains(t, r.out, strconv.Quote(evil))
-	require.Equal(t, 120, strings.Count(r.out, "  rwmutex  unreadable"), "each of them")
-	require.Regexp(t,
-		`^fairlock: rwmutex "[^\n]+ is not ours: (ERR )?WRONGTYPE[^\n]+ kind of value \(and 119 more errors\)\n$`, r.errs)
-	require.NotRegexp(t, `[\x00-\x09\x0b-\x1f\x7f]|\x{9b}|\x{202e}|secret|user_script|[0-9a-f]{40}`, r.out+r.errs)
-}
-
 // stamp is when a line of fairlock watch was written.
 const stamp = `^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}(Z|[+-]\d\d:\d\d)  `
+
+// watch starts fairlock watch. Its errors stand among its lines.
+func (f fixture) watch(args ...string) *running {
+	f.t.Helper()
+	cmd := f.command()
+	cmd.Path, cmd.Args = "/bin/sh", slices.Concat([]string{"sh", "-c", `exec "$0" watch "$@" 2>&1`, program}, args)
+	return f.start(cmd)
+}
 
 func TestWatch_WritesALineForEachChange(t *testing.T) {
 	f := newFixture(t)
 	m := f.client("web-1").Mutex("x")
 	f, link := f.linked()
-	cmd := f.command()
-	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", `exec "$0" watch x y --interval 100ms 2>&1`, program}
-	lines := f.start(cmd)
+	lines := f.watch("x", "y", "--interval", "100ms")
 	line := func() (text string) { // the next that does not say that Redis has yet to answer
 		for text = lines.expect("\n"); text == "fairlock: no answer yet; retrying"; text = lines.expect("\n") {
 		}
@@ -154,6 +137,10 @@ func TestDoctor_ExitCodes(t *testing.T) {
 	assert.NotContains(t, shown, "\x1b")
 	assert.Equal(t, "[]\n", well.call("list", "--json").out, "nothing is left")
 
+	look := f.at(login(t, f.server, f.namespace, rules(acl[1])))
+	assert.Regexp(t, `\n0 problems, .* of 15 unchecked; this user may not read the others, an admin's may\n`,
+		look.done("doctor", "--for", "look"), "which does not sound as if all were well")
+
 	full := start("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
 	full.examine(exitFailure, doctor.Problem, "eviction")
 	shown = full.call("doctor").out
@@ -165,32 +152,6 @@ func TestDoctor_ExitCodes(t *testing.T) {
 	r := away.call("doctor")
 	assert.Contains(t, r.out, "problem    reachable")
 	assert.Equal(t, 1, strings.Count(r.out+r.errs, "no such file"), "once")
-}
-
-// watches calls watch until it says that.
-func (f fixture) watches(text string, args ...string) {
-	f.t.Helper()
-	cmd := f.command(args...)
-	cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", `exec "$0" "$@" 2>&1`}, cmd.Args...)
-	watch := f.start(cmd)
-	watch.expect(text)
-	watch.signal(syscall.SIGINT)
-	require.Zero(f.t, watch.wait().code)
-}
-
-// Watch and doctor say what status and list say of a wrong name, see testdata/sessions.txt.
-func TestLook_WrongNames(t *testing.T) {
-	f := newFixture(t)
-	f.server = redistest.Start(t)
-	f = f.at("unix://" + f.server.Addr())
-	f.hold(f.client("web-1").Mutex("invoices:export").Lock)
-	wrong, elsewhere := "no locks in this namespace; namespaces with locks: "+f.namespace, "--namespace="+f.namespace+"x"
-	f.watches("fairlock: "+wrong+"\n", elsewhere, "watch", "--json")
-	f.watches("fairlock: no lock in use matches --prefix x; without that, list shows 1\n", "watch", "--plain",
-		"--prefix", "x")
-	f.watches("fairlock: did you mean mutex invoices:export?\n", "watch", "--json", "invoice:export")
-	require.Regexp(t, `\n  warning    keys           `+wrong+`\n +-> if there should be some, `,
-		f.call(elsewhere, "doctor").out)
 }
 
 // A user with the least rights may measure.
@@ -231,30 +192,17 @@ func TestDemo(t *testing.T) {
 	})
 }
 
-// What was recorded until then is checked.
-func TestDemo_EndsEarly(t *testing.T) {
-	f := sleepingFixture(t)
+// What was recorded until then is checked. How a user ends a demo is tested in TestTerminal_Demo.
+func TestDemo_RedisIsKilled(t *testing.T) {
+	f := newFixture(t)
 	s := redistest.Start(t)
-	together(f, map[string]func(*running) (int, string){
-		// in memory
-		"--kind semaphore": func(r *running) (int, string) { r.signal(os.Interrupt); return 0, "ok  strict FIFO" },
-		"--redis unix://" + s.Addr(): func(*running) (int, string) {
-			s.Kill()
-			return exitFailure,
-				"UNFINISHED  until then strict FIFO"
-		},
-	}, func(t *testing.T, f fixture, words string, end func(*running) (int, string)) {
-		if !strings.Contains(words, "--redis") { // a server in memory has no TLS
-			f = f.with(envTLSCA + "=/no/such/file")
-		}
-		r := f.start(f.command(strings.Fields("demo --clients 3 --workers 2 --hold 50ms --duration 10m --ttl 3s " +
-			words)...))
-		r.expect(" waiting; ")
-		code, shown := end(r)
-		got := r.wait()
-		assert.Equal(t, code, got.code, got.errs)
-		assert.Contains(t, got.out, "\n"+shown)
-	})
+	r := f.start(f.command(strings.Fields("demo --clients 3 --workers 2 --hold 50ms --duration 10m --ttl 3s --redis " +
+		"unix://" + s.Addr())...))
+	r.expect(" waiting; ")
+	s.Kill()
+	got := r.wait()
+	assert.Equal(t, exitFailure, got.code, got.errs)
+	assert.Contains(t, got.out, "\nUNFINISHED  until then strict FIFO")
 }
 
 // guarded is a server with the password secret.
@@ -345,32 +293,8 @@ func TestConnection_URLs(t *testing.T) {
 		require.True(t, !single || plain.Options().ContextTimeoutEnabled)
 		require.NoError(t, rdb.Close())
 	}
-}
-
-// Text from a file often has a newline at its end. Whatever is not meant to be there is named, and no more of a URL.
-func TestConnection_TextFromFiles(t *testing.T) {
-	const url = "redis://:secret@h"
-	for text, c := range map[string]connection{
-		url + "\n":   {redis: url + "\n"},
-		url + "\r\n": {redis: url + "\r\n"},
-		" " + url:    {redis: " " + url},
-		"\ufeff":     {redis: "\ufeff" + url},
-		"billing\n":  {redis: url, namespace: "billing\n"},
-		" billing":   {redis: url, namespace: " billing"}, //nolint:gocritic // the space is what is wrong
-		"a\tb":       {redis: url, namespace: "a\tb"},
-	} {
-		_, err := c.target()
-		want := "redis URL: has a space or a newline at an end"
-		if c.namespace != "" {
-			want = fmt.Sprintf("namespace: %q has a space at an end", text)
-		}
-		require.ErrorContains(t, err, want)
-		require.NotContains(t, err.Error(), "secret")
-		require.Equal(t, exitUsage, exitCode(err))
-	}
 	t.Setenv(envPassword, "secret\n")
-	c := connection{redis: "redis://h"}
-	_, err := c.target()
+	_, err := (&connection{redis: "redis://h"}).target()
 	require.EqualError(t, err, envPassword+": has control characters, such as a newline at its end")
 }
 
@@ -461,66 +385,28 @@ func TestRun_GuardGivesTheLockBack(t *testing.T) {
 	})
 }
 
-func TestRun_Label(t *testing.T) {
-	f := newFixture(t)
-	r := f.run("x --label deploy", "echo up; cat")
-	r.expect("up\n")
-	f.run("y", "echo up; cat").expect("up\n")
-	host, err := os.Hostname()
-	require.NoError(t, err)
-	name := fmt.Sprintf("deploy-%d@%s", r.cmd.Process.Pid, host)
-	require.Contains(t, f.done("status", "x"), name)
-	require.Regexp(t, `\n  \w+/sh-\d+@`+host, f.done("status", "y"), "user, command, process, host")
-	const age = ` for \d+(\.\d)?m?s\n$`
-	require.Regexp(t, "^fairlock: x is busy, held by "+name+age, f.attempt("x --try").errs)
-	require.Regexp(t, "^fairlock: timed out after 3s waiting for x, held by "+name+age, f.attempt("x --wait 3s").errs)
-	got := f.run("x --verbose --wait 2500ms", "true").wait() // it could say so twice
-	require.Regexp(t, `^fairlock: mutex x: waiting for 1s, position 1 of 1, held by `+name+
-		` for \d+(\.\d)?m?s\nfairlock: timed out [^\n]+\n$`, got.errs)
-}
-
 // A server that becomes a replica, and a Sentinel. A replica is in testdata/sessions.txt.
 func TestConnection_WrongServer(t *testing.T) {
 	f := newFixture(t)
-	primary := redistest.StartTCP(t)
-	host, port, err := net.SplitHostPort(primary.Addr())
-	require.NoError(t, err)
-	p := f
-	p.server = primary
-	p.hold(p.client("web-1").Mutex("x").Lock)
-	watch := p.at("redis://" + primary.Addr()).command()
-	watch.Path, watch.Args = "/bin/sh", []string{"sh", "-c", "exec " + program + " watch x --plain 2>&1"}
-	watched := p.start(watch)
-	watched.expect("holders: web-1")
-	require.NoError(t, primary.Client().Do(t.Context(), "REPLICAOF", host, fmt.Sprint(redistest.FreePort(t))).Err())
-	watched.expect(primary.Addr() + " is a replica, and may be behind")
-	config, sentinel := filepath.Join(t.TempDir(), "sentinel.conf"), fmt.Sprint(redistest.FreePort(t))
-	require.NoError(t, os.WriteFile(config, []byte("port "+sentinel+"\nsentinel monitor main "+host+" "+port+" 1\n"),
-		0o600))
-	server := exec.Command("redis-server", config, "--sentinel")
-	require.NoError(t, server.Start())
-	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
-	f.until("the Sentinel answers", func() bool {
-		conn, err := net.Dial("tcp", "localhost:"+sentinel)
-		return err == nil && conn.Close() == nil
-	})
+	sentinels := redistest.StartSentinels(t, 0)
+	sentinel := sentinels.Options().SentinelAddrs[0]
 	for _, words := range []string{"status x", "run x -- true"} {
-		refused(t, f.at("redis://localhost:"+sentinel).call(strings.Fields(words)...), exitUsage, "localhost:"+sentinel+
-			" is a Sentinel")
+		refused(t, f.at("redis://"+sentinel).call(strings.Fields(words)...), exitUsage, sentinel+" is a Sentinel")
 	}
-	require.NoError(t, server.Process.Signal(syscall.SIGSTOP))
-	hung := f.at("redis://localhost:" + sentinel + "?master_name=main")
+	silent, err := net.Listen("tcp", "localhost:0") // a Sentinel that hangs
+	require.NoError(t, err)
+	defer func() { _ = silent.Close() }()
 	began := time.Now()
-	refused(t, hung.attempt("x --wait 300ms"), exitTimeout, "timed out after 300ms waiting for x: Redis has not answered")
+	refused(t, f.at("redis://"+silent.Addr().String()+"?master_name=main").attempt("x --wait 300ms"), exitTimeout,
+		"timed out after 300ms waiting for x: Redis has not answered")
 	assert.Less(t, time.Since(began), 4*time.Second, "closing the client takes 5 s")
-	require.Contains(t, f.at("unix://"+f.server.Addr()+"?db=1").done("list"), f.server.Addr()+", database 1, namespace ")
 
-	// A fairlock within CMD does not fall back to localhost.
-	inner := []string{"run", "x", "--", program, "run", "y", "--", "echo", "in"}
-	refused(t, f.start(f.command(inner...)).wait(), exitUsage, "the outer fairlock run does not pass on its server")
-	require.Equal(t, result{out: "in\n"}, f.start(f.command(append([]string{"run", "--pass-redis"},
-		inner[1:]...)...)).wait())
-	require.Equal(t, result{out: "in\n"}, f.run("x", "FAIRLOCK_REDIS="+f.url+" "+program+" run y -- echo in").wait())
+	f.server = sentinels.Servers[0]
+	f.hold(f.client("web-1").Mutex("x").Lock)
+	watched := f.at("redis://"+f.server.Addr()).watch("x", "--plain")
+	watched.expect("holders: web-1")
+	require.NoError(t, f.server.Client().Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err())
+	watched.expect(f.server.Addr() + " is a replica, and may be behind")
 }
 
 // However Redis hangs, --wait is kept: go-redis would wait for an hour.
@@ -549,72 +435,4 @@ func TestRun_WaitsNoLongerThanItMay(t *testing.T) {
 			link.Hang()
 			refused(t, r.wait(), exitTimeout, "timed out after "+wait+" waiting for x, held by web-1")
 		})
-}
-
-// Each of the three lines makes a user that can do what it says, and no more. (A server of version 6.2 has all channels
-// open by default, and refuses rules for some of them then.) Which right each command needs is tested in
-// internal/tools/doctor.
-func TestDoctor_Rights(t *testing.T) {
-	f := newFixture(t)
-	f.server = redistest.Start(t, "--acl-pubsub-default", "allchannels")
-	f = f.at("unix://" + f.server.Addr())
-	rdb := f.server.Client()
-	user := map[string]fixture{}
-	old := doctor.RightsIn(f.namespace, true)[1]
-	old.ACL = strings.Replace(old.ACL, "fairlock-look", "old-look", 1)
-	for _, r := range append(doctor.RightsIn(f.namespace, f.server.Before7()), old) {
-		words := strings.Fields(r.ACL)
-		args := make([]any, len(words))
-		for i, word := range words {
-			args[i] = word
-		}
-		require.NoError(t, rdb.Do(t.Context(), args...).Err(), r.ACL)
-		user[words[2]] = f.at("unix://" + words[2] + ":password@" + f.server.Addr())
-	}
-	for name, purpose := range map[string]string{"fairlock": "use", "fairlock-look": "look",
-		"fairlock-operate": "operate"} {
-		require.Regexp(t, `\n0 problems, .* of 15 unchecked; this user may not read the others, an admin's may\n`,
-			user[name].done("doctor", "--for", purpose), "which does not sound as if all were well")
-	}
-	nobody := f.at(login(t, f.server, "nobody", "resetchannels")).call("doctor")
-	require.Equal(t, exitFailure, nobody.code)
-	require.Regexp(t, `(?m)^ {31}ACL SETUSER nobody \+eval .*\n {31}ACL SETUSER nobody ~`+f.namespace+
-		`:\*\n {31}ACL SETUSER nobody &`, nobody.out)
-	require.Equal(t, exitFailure, user["fairlock-look"].call("doctor", "--for", "operate").code)
-
-	c := f.client("web-1")
-	lease, kind := f.hold(permits(c.Semaphore("x", 2))), []string{"--kind", "semaphore"}
-	for _, name := range []string{"fairlock-look", "old-look", "fairlock-operate", "fairlock"} {
-		require.Contains(t, user[name].done("status", "x"), "web-1", "who may lock may look")
-		if name != "fairlock" { // which may not search
-			require.Contains(t, user[name].done("list", "--prefix", "x"), "web-1")
-			user[name].watches("web-1", "watch", "--prefix", "x", "--interval", "100ms")
-		}
-	}
-	for _, words := range []string{"release x --kind semaphore --force", "resize x --permits 3"} {
-		r := user["fairlock-look"].call(strings.Fields(words)...)
-		require.Equal(t, exitUnreachable, r.code, "it may only look: %s", r.errs)
-		require.Regexp(t, "this user lacks .*; fairlock doctor( --for (look|operate))? names all that it lacks", r.errs)
-		require.NotEmpty(t, user["fairlock-operate"].done(strings.Fields(words)...))
-	}
-	user["fairlock-operate"].done("resize", "x", "--reset")
-	require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrLost)
-	f.hold(permits(c.Semaphore("x", 2)))
-	last := decode[[]seen](t, f.done("status", "x", "--json"))[0].Holders[0].Fence
-	user["fairlock-operate"].done(append(kind, "release", "x", "--force", "--fence", fmt.Sprint(last))...)
-	require.Len(t, user["fairlock"].examine(0, doctor.Problem).Rights, 3)
-	require.Equal(t, result{out: "in\n"}, user["fairlock"].run("y", "echo in").wait())
-
-	// Without SCAN, watch says so once, and searches again.
-	require.NoError(t, rdb.Do(t.Context(), "acl", "setuser", "fairlock-look", "-scan").Err())
-	cmd := user["fairlock-look"].command()
-	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", `exec "$0" watch --interval 100ms 2>&1`, program}
-	w := user["fairlock-look"].start(cmd)
-	w.expect("\n")
-	require.Regexp(t, `^fairlock: this user lacks \+scan; retrying$`, w.expect("\n"))
-	searches := func() string { return redistest.Info(t, rdb, "commandstats", "cmdstat_scan") }
-	before := searches()
-	f.until("it has searched again", func() bool { return searches() != before })
-	w.signal(syscall.SIGTERM)
-	require.Equal(t, result{}, w.wait())
 }

@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -42,32 +41,6 @@ func TestRun_ExitCodeAndFilesAreThoseOfCMD(t *testing.T) {
 	ps := f.processes()
 	require.Equal(t, result{code: 2}, f.run("x", "exec 3>$D/processes; sleep 60 >/dev/null 2>&1 & exit 2").wait())
 	require.True(t, ps.alive(), "what CMD leaves in the background goes on")
-}
-
-func TestRun_TellsCMDWhatItHolds(t *testing.T) {
-	f := newFixture(t)
-	c := f.client("")
-	type told struct {
-		lock            lock
-		weight, permits int
-		writer          bool
-	}
-	together(f, map[string]told{
-		"a{b}": {c.Mutex("a{b}"), 1, 1, false},
-		"a --kind semaphore --permits 3 --take 2": {c.Semaphore("a", 3), 2, 3, false},
-		"a --kind rwmutex":                        {c.RWMutex("a"), 1, 0, true},
-		"b --kind rwmutex --read":                 {c.RWMutex("b"), 1, 0, false},
-	}, func(t *testing.T, f fixture, words string, want told) {
-		r := f.run(words, `echo "$FAIRLOCK_NAME $FAIRLOCK_FENCE $FAIRLOCK_HANDLE"; read end; exit 7`)
-		told := r.expect("\n")
-		s := f.state(want.lock)
-		require.Len(t, s.Holders, 1)
-		h := s.Holders[0]
-		assert.Equal(t, fmt.Sprint(strings.Fields(words)[0], " ", s.Fence, " ",
-			fmt.Sprintf("%s/%d", h.Token.Text(), h.Fence)), told)
-		assert.Equal(t, []any{want.weight, want.permits, want.writer}, []any{h.Weight, s.Permits, h.Writer})
-		require.Equal(t, result{code: 7}, r.wait())
-	})
 }
 
 // While Redis cannot save its data and refuses to write, a run waits for as long as it may, and reads go on.
@@ -120,16 +93,10 @@ func TestRun_NobodyReadsStderr(t *testing.T) {
 	require.Equal(t, exitBusy, f.start(cmd).wait().code)
 }
 
-// The lock stays taken after CMD has ended, see testdata/sessions.txt, for no longer than the minimum hold, and after
-// fairlock was killed: the guard gives it back so.
+// The lock stays taken after fairlock was killed, as it does after CMD has ended (see testdata/sessions.txt): the guard
+// releases it so.
 func TestRun_MinHold(t *testing.T) {
 	f := newFixture(t)
-	began := time.Now()
-	for range 2 {
-		require.Equal(t, result{}, f.run("y --min-hold 2s", "true").wait())
-	}
-	require.GreaterOrEqual(t, time.Since(began), 2*time.Second)
-
 	m := f.client("").Mutex("z")
 	r := f.run("z --min-hold 1h --ttl 1m", "echo up; exec sleep 600")
 	r.expect("up\n")

@@ -10,12 +10,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/tools/doctor"
 	"github.com/fairlock/fairlock-go/internal/tools/golden"
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/internal/tools/sample"
@@ -24,12 +26,14 @@ import (
 // TestSessions runs testdata/sessions.txt: what clients of the library and the command do, and what the command says.
 // Each session has a server of its own. Steps are
 //
-//	$ fairlock WORDS   and what that says
+//	$ fairlock WORDS   and what that says; watch ends by SIGINT after the line that follows ^C
 //	> CLIENT locks|waits|unlocks mutex|semaphore|rwmutex|keyed NAME[/NAMESPACE] [SIZE]   and its error
 //	> redis COMMAND
+//	> rights   which enters the lines that doctor --rights prints
 //
 // A client takes two permits of a semaphore, and one for key a of a keyed semaphore. #1 is the first fence that the
-// command has said, and ␣ is a space in a word. Durations are rounded to minutes.
+// command has said, ␣ is a space in a word, and ␛ an escape character. Durations are rounded to minutes. All channels
+// are open by default, as on Redis 6.2, which then refuses rules for some of them.
 // The file is written anew with -update. The last number of a lock with waiters is not said: a waiter that asks again
 // changes it.
 func TestSessions(t *testing.T) {
@@ -44,13 +48,16 @@ func TestSessions(t *testing.T) {
 	}
 	said := make([]string, len(titles))
 	together(f, sessions, func(t *testing.T, f fixture, title, steps string) {
-		f.server, f.namespace = redistest.Start(t), "shop"
+		f.server, f.namespace = redistest.Start(t, "--acl-pubsub-default", "allchannels"), "shop"
 		s := session{fixture: f.at("unix://" + f.server.Addr()), leases: map[string]chan *fairlock.Lease{}}
 		shown := "# " + title + "\n"
 		for step := range strings.Lines(steps) {
 			switch words := strings.Fields(step); {
 			case strings.HasPrefix(step, "> "):
 				shown += step + s.act(s.meant(words[1:]))
+			case strings.HasPrefix(step, "$ fairlock watch ") && strings.Contains(step, " ^C"):
+				words, line, _ := strings.Cut(step, " ^C")
+				shown += step + s.watched(s.meant(strings.Fields(words)[3:]), strings.TrimSpace(line))
 			case strings.HasPrefix(step, "$ fairlock run "): // CMD and the guard write to files of a process
 				shown += step + s.say(s.start(s.command(s.meant(words[2:])...)).wait())
 			case strings.HasPrefix(step, "$ fairlock "):
@@ -72,7 +79,7 @@ type session struct {
 // meant are the words for which those of a step stand.
 func (s *session) meant(words []string) []string {
 	for i, word := range words {
-		words[i] = strings.NewReplacer("␣", " ", "REDIS", s.server.Addr(), "FILES", files).Replace(word)
+		words[i] = strings.NewReplacer("␣", " ", "␛", "\x1b", "FAIRLOCK_REDIS", "FAIRLOCK_REDIS", "REDIS", s.server.Addr(), "FILES", files).Replace(word)
 		if n, err := strconv.Atoi(strings.TrimPrefix(word, "#")); err == nil && word[0] == '#' {
 			require.LessOrEqual(s.t, n, len(s.fences), "%s has not been seen", word)
 			words[i] = s.fences[n-1]
@@ -84,12 +91,18 @@ func (s *session) meant(words []string) []string {
 // act has a client do something, and returns its error.
 func (s *session) act(words []string) string {
 	s.t.Helper()
-	if words[0] == "redis" {
+	switch words[0] {
+	case "redis":
 		args := make([]any, len(words)-1)
 		for i, word := range words[1:] {
 			args[i] = word
 		}
-		require.NoError(s.t, s.server.Client().Do(s.t.Context(), args...).Err())
+		require.NoError(s.t, s.server.Client().Do(s.t.Context(), args...).Err(), words)
+		return ""
+	case "rights":
+		for _, r := range doctor.RightsIn(s.namespace, s.server.Before7()) {
+			s.act(append([]string{"redis"}, strings.Fields(r.ACL)...))
+		}
 		return ""
 	}
 	verb, kind := words[1], words[2]
@@ -134,12 +147,25 @@ func (s *session) act(words []string) string {
 	return ""
 }
 
+// watched is the line with that text that watch says, without its time.
+func (s *session) watched(args []string, text string) string {
+	s.t.Helper()
+	watch := s.watch(args...)
+	before := watch.expect(text)
+	line := before[strings.LastIndex(before, "\n")+1:] + text + watch.expect("\n") + "\n"
+	watch.signal(syscall.SIGINT)
+	require.Zero(s.t, watch.wait().code)
+	return s.say(result{out: line})
+}
+
 var (
 	fence    = regexp.MustCompile(`\b\d{16}\b`)
 	moments  = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z| UTC)`)
 	duration = regexp.MustCompile(`(after )?(\b\d[\d.hmµn]*s\b|\b\d+h\d+m\b)`)
 	unstable = regexp.MustCompile(`"\w+_ms":(\d+|null),?`)
 	process  = regexp.MustCompile(`-\d+@[\w.-]+`)
+	user     = regexp.MustCompile(`[\w.-]+(/\w+-PID@)`)
+	handle   = regexp.MustCompile(`:\d\.[\w.-]{22,}/`)
 	spaces   = regexp.MustCompile(`(\S) {3,}`)
 )
 
@@ -160,7 +186,8 @@ func (s *session) say(r result) string {
 		}
 		return fmt.Sprint("#", 1+slices.Index(s.fences, number))
 	})
-	text = duration.ReplaceAllStringFunc(process.ReplaceAllString(text, "-PID@HOST"), func(text string) string {
+	text = user.ReplaceAllString(process.ReplaceAllString(handle.ReplaceAllString(text, ":TOKEN/"), "-PID@HOST"), "USER$1")
+	text = duration.ReplaceAllStringFunc(text, func(text string) string {
 		if strings.HasPrefix(text, "after ") { // as the command line has it
 			return text
 		}

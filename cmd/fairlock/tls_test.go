@@ -89,19 +89,7 @@ func TestConnection_TLSFiles(t *testing.T) {
 	killed.signal(syscall.SIGKILL)
 	f.hold(m.Lock)
 
-	for _, wrong := range []struct {
-		f    fixture
-		args []string
-		why  string
-	}{
-		{noTLS, flags, "need a URL that begins with rediss://"},
-		{f, flags[:4], "--tls-cert and --tls-key need each other"},
-		{f, append([]string{"--tls-ca", "/no/such/file"}, flags[2:]...), "--tls-ca: open /no/such/file: no such file"},
-		{f, append([]string{"--tls-ca", file("client.key")}, flags[2:]...), "client.key: there is no certificate in PEM"},
-		{f, []string{"--tls-cert", file("client.pem"), "--tls-key", file("server.key")},
-			"private key does not match public key"},
-	} {
-		refused(t, wrong.f.call(append([]string{"list"}, wrong.args...)...), exitUsage, wrong.why)
-	}
+	refused(t, f.call("list", "--tls-cert", file("client.pem"), "--tls-key", file("server.key")), exitUsage,
+		"private key does not match public key")
 	require.Contains(t, f.start(relative.command("list")).wait().errs, "open client.pem: no such file")
 }

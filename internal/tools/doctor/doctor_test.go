@@ -21,6 +21,7 @@ import (
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
+	"github.com/fairlock/fairlock-go/internal/tools/golden"
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -336,6 +337,7 @@ func TestLocks_WithoutNotifications(t *testing.T) {
 	})
 }
 
+// The keys of each kind of lock are in testdata/sessions.txt of ui.
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client()
@@ -377,23 +379,6 @@ func TestKeys(t *testing.T) {
 		assert.Equal(t, c.want, f.Result, "%s: %s", c.namespace, f.Found)
 		assert.Contains(t, f.Found, c.says)
 	}
-
-	// Every key that a lock in use has is known, with its type.
-	client, err := fairlock.New(rdb, fairlock.Config{TTL: time.Hour, WaiterTTL: time.Hour})
-	require.NoError(t, err)
-	locks := []func(context.Context) (*fairlock.Lease, error){
-		client.Mutex("a{b}%").Lock, client.RWMutex("a").Lock,
-		func(ctx context.Context) (*fairlock.Lease, error) { return client.Semaphore("a", 2).Acquire(ctx, 2) },
-	}
-	for _, lock := range locks {
-		_, err := lock(ctx)
-		require.NoError(t, err)
-		go func() { _, _ = lock(ctx) }() // waits until the client is closed
-	}
-	require.Eventually(t, func() bool { return strings.HasPrefix(left("fairlock").Found, "14 keys") }, time.Minute,
-		time.Millisecond)
-	assert.Equal(t, OK, left("fairlock").Result)
-	client.Close()
 }
 
 // The layout of this version, and those of the locks that were used lately.
@@ -431,7 +416,7 @@ func TestLayout(t *testing.T) {
 }
 
 // testdata/facts.txt has what servers say about themselves, or refuse, what a check finds in it, and what the finding
-// advises if that is not what its check does.
+// advises if that is not what its check does. It is written anew with -update.
 func TestFacts_AreJudged(t *testing.T) {
 	judges := map[string]func(facts) Finding{
 		"version": version, "role": role, "eviction": eviction, "memory": memory, "persistence": persistence,
@@ -439,47 +424,50 @@ func TestFacts_AreJudged(t *testing.T) {
 	}
 	text, err := os.ReadFile("testdata/facts.txt")
 	require.NoError(t, err)
-	for server := range strings.SplitSeq(strings.TrimSpace(string(text)), "\n$ ") {
-		words, want, _ := strings.Cut(server, "\n")
-		f, judge := facts{told: map[string]string{}}, ""
-		for i, word := range strings.Fields(strings.TrimPrefix(words, "$ ")) {
-			name, value, said := strings.Cut(word, "=")
-			switch {
-			case i == 0:
-				judge = word
-			case said:
-				f.told[name] = value
-			case word == "refused":
-				f.info, f.config = errors.New("NOPERM x"), errors.New("NOPERM y")
-			case word == "MISCONF":
-				f.writes = "MISCONF x"
+	said := ""
+	for line := range strings.Lines(string(text)) {
+		words, server := strings.CutPrefix(line, "$ ")
+		if !server {
+			continue
+		}
+		judge, words, _ := strings.Cut(strings.TrimSpace(words), " ")
+		var f Finding
+		switch judge {
+		case "unreachable":
+			f = Unreachable(Options{}, errors.New(words)).Checks[0]
+		case "latency":
+			var trips []time.Duration
+			for word := range strings.FieldsSeq(words) {
+				trip, err := time.ParseDuration(word)
+				require.NoError(t, err)
+				trips = append(trips, trip)
 			}
+			f = latency(trips)
+		default:
+			f = judges[judge](read(words))
 		}
-		found := judges[judge](f)
-		said := string(found.Result) + ": " + found.Found
-		if found.Advice != "" {
-			said += "\n-> " + strings.TrimSuffix(found.Advice+" | "+found.Paste, " | ")
+		said += line + string(f.Result) + ": " + f.Found + "\n"
+		if f.Advice != "" {
+			said += "-> " + strings.TrimSuffix(f.Advice+" | "+f.Paste, " | ") + "\n"
 		}
-		assert.Equal(t, want, said, words)
 	}
+	golden.Equal(t, "facts.txt", said)
 }
 
-func TestSlowLog(t *testing.T) {
-	t.Parallel()
-	own := redistest.Start(t)
-	if !own.Before7() { // DEBUG must be allowed
-		own = redistest.Start(t, "--enable-debug-command", "yes")
+// read reads facts.
+func read(words string) facts {
+	f := facts{told: map[string]string{}}
+	for word := range strings.FieldsSeq(words) {
+		switch name, value, said := strings.Cut(word, "="); {
+		case said:
+			f.told[name] = value
+		case word == "refused":
+			f.info, f.config = errors.New("NOPERM x"), errors.New("NOPERM y")
+		case word == "MISCONF":
+			f.writes = "MISCONF x"
+		}
 	}
-	rdb := own.Client()
-	s := &server{rdb: rdb}
-	f, err := s.slow(t.Context())
-	require.NoError(t, err)
-	assert.Equal(t, OK, f.Result)
-	require.NoError(t, rdb.Do(t.Context(), "debug", "sleep", "0.1").Err())
-	f, err = s.slow(t.Context())
-	require.NoError(t, err)
-	assert.Equal(t, Warning, f.Result)
-	assert.Regexp(t, `^1 command took over 100ms within a day, the longest \S+ \(DEBUG\)$`, f.Found)
+	return f
 }
 
 // A script of this version is told from those of others by its hash, which also gives its verb. Its text does not help,
@@ -503,7 +491,7 @@ func TestSlowLog_OwnScripts(t *testing.T) {
 		e.Duration = time.Second
 		f := slowest([]redis.SlowLog{e})
 		require.Equal(t, Warning, f.Result)
-		_, which, _ := strings.Cut(f.Found, "the longest 1s ")
+		which, _ := strings.CutPrefix(f.Found, "1 command took over 100ms within a day, the longest 1s ")
 		seen[which] = f.Advice
 	}
 	const advice = "check what slows the server down"
@@ -511,38 +499,6 @@ func TestSlowLog_OwnScripts(t *testing.T) {
 	assert.Contains(t, seen["(EVALSHA of fairlock's own script acquire)"], advice)
 	assert.Contains(t, seen, "(EVAL)", "of another script")
 	assert.Empty(t, seen["(EVAL)"])
-}
-
-func TestLatency(t *testing.T) {
-	const ms = time.Millisecond
-	var trips []time.Duration
-	for i := range 100 {
-		trips = append(trips, time.Duration(100-i)*100*time.Microsecond)
-	}
-	assert.Equal(t, is(OK, "p50 5.1ms, p90 9.1ms of 100 round trips"), latency(trips))
-	for i := range 15 {
-		trips[i] = 60 * ms
-	}
-	assert.Equal(t, is(Warning, "p50 6.6ms, p90 60ms of 100 round trips"), latency(trips))
-	assert.Equal(t, Problem, latency([]time.Duration{time.Second}).Result)
-}
-
-func TestUnreachable_IsAdvised(t *testing.T) {
-	for text, advice := range map[string]string{
-		"WRONGPASS invalid username-password pair or user is disabled.":          "name and password",
-		"tls: failed to verify certificate: x509: certificate signed by unknown": "certificate",
-		"ERR This instance has cluster support disabled":                         "not a cluster",
-		"NOPERM this user has no permissions to run the 'cluster|slots' command": "+cluster|slots",
-		"dial tcp 127.0.0.1:1: connect: connection refused":                      "address and port", // any other
-		"DENIED Redis is running in protected mode":                              "end its protected mode",
-		"ERR max number of clients reached":                                      "raise maxclients",
-		"ERR DB index is out of range":                                           "database number",
-	} {
-		r := Unreachable(Options{Address: "here"}, errors.New(text))
-		assert.Equal(t, 1, r.Count(Problem))
-		assert.Contains(t, r.Checks[0].Advice, advice, text)
-		assert.Contains(t, r.Checks[0].Found, text)
-	}
 }
 
 // The fields of the JSON are a promise to scripts.

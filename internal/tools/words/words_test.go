@@ -148,54 +148,6 @@ func TestSummary_ChangesOnlyWithTheLock(t *testing.T) {
 	})
 }
 
-// Two clients that lock two locks in opposite order are named at both locks. Nothing is said of a queue alone, of a
-// wait that began before the lock was granted, or of a semaphore that others hold, too.
-func TestCrossing(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		m := fairlocktest.NewServer(t)
-		s := inspect.On(m.Link().Redis(), "fairlock")
-		defer s.Close()
-		says := func(kind fairlock.Kind, name, want string) {
-			t.Helper()
-			id := inspect.ID{Kind: kind, Name: name}
-			read, err := s.Read(t.Context(), inspect.Most, id)
-			require.NoError(t, err)
-			have := ""
-			if c, crosses := s.Crossing(t.Context(), read[0]); crosses {
-				have = words.Crossing(read[0], c)
-			}
-			require.Equal(t, want, have, id)
-		}
-		m.Mutex("a").HoldAs("web-1")
-		m.RWMutex("b").HoldAs("web-2")
-		m.Mutex("a").CrashQueued("web-3", time.Hour)
-		m.Mutex("a").CrashQueued("web-2", time.Hour)
-		says(fairlock.KindMutex, "a", "")
-		m.RWMutex("b").CrashQueued("web-1", time.Hour)
-		says(fairlock.KindMutex, "a", "web-1 holds it and waits for rwmutex b; web-2 holds that and waits for mutex a. "+
-			"If one task of each does both, that is a deadlock.")
-		says(fairlock.KindRWMutex, "b", "web-2 holds it and waits for mutex a; web-1 holds that and waits for rwmutex b. "+
-			"If one task of each does both, that is a deadlock.")
-
-		m.Semaphore("c", 2).HoldAs("web-4")
-		m.Semaphore("c", 2).HoldAs("web-6")
-		m.Mutex("d").HoldAs("web-5")
-		m.Semaphore("c", 2).CrashQueued("web-5", time.Hour)
-		m.Mutex("d").CrashQueued("web-4", time.Hour)
-		says(fairlock.KindSemaphore, "c", "")
-		says(fairlock.KindMutex, "d", "")
-
-		m.Mutex("f").HoldAs("web-7")
-		m.Mutex("f").CrashQueued("web-8", time.Hour)
-		time.Sleep(time.Second)
-		m.Mutex("e").HoldAs("web-8")
-		m.Mutex("e").CrashQueued("web-7", time.Hour)
-		says(fairlock.KindMutex, "e", "")
-		says(fairlock.KindMutex, "f", "")
-	})
-}
-
 // The page has no words for a lock of its own: neither its templates nor its script.
 func TestWords_ThePageHasNone(t *testing.T) {
 	for _, file := range []string{"../../../ui/pages.tmpl", "../../../ui/assets/page.js"} {
