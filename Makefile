@@ -46,7 +46,7 @@ test-all: old-redis ## what takes too long for each change: bench, the page in a
 
 # The versions of go-redis report outages and refusals, and follow failovers, in ways of their own. The workspace has the newest.
 old-redis: tools ## the tests of outages, refusals and failovers with the go-redis of go.mod
-	GOWORK=off $(go_test) -run 'Faults|Outage|Unserved|Reload|Subscriber|Sentinel|Cluster|Failover|Refus' . ./fairlock
+	GOWORK=off $(go_test) -run 'Faults|Outage|Client|DoAll|Subscriber|Sentinel|Cluster|Failover|Refus' . ./fairlock
 
 check: tools vet format lint mod ## vet, format, lint, the modules' sums; without the tests
 

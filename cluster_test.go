@@ -273,6 +273,7 @@ func on(t *testing.T, rdb *redis.ClusterClient, master *redistest.Server, key fu
 // before; beside a load of 20, 0.8 s and 12 ms. Without a notification it takes the rest of the second until the next
 // heartbeat.
 //
+//fairlock:fault A master of a cluster dies: the locks on the others go on
 //fairlock:fault A node of a cluster dies that has the subscription of a client: the client subscribes on another node, and the locks of the others are handed over by notifications
 func TestCluster_SubscribersNodeDies(t *testing.T) {
 	t.Parallel()

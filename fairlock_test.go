@@ -141,12 +141,6 @@ func release(t *testing.T, l anyLock) (held bool) {
 	return held
 }
 
-func resize(t *testing.T, l anyLock, permits int) {
-	t.Helper()
-	server, id := find(l)
-	require.NoError(t, server.Resize(t.Context(), id, permits))
-}
-
 // locks make the locks under test, by their kinds: a mutex, a semaphore of five permits, a read-write lock, and a key
 // of a keyed semaphore of five.
 var locks = map[string]func(*fairlock.Client) lockUnderTest{
@@ -609,28 +603,6 @@ func TestDo(t *testing.T) {
 	})
 }
 
-// Unlock releases once, whatever its ctx.
-//
-//fairlock:promise Unlock: can be called again; works under a ctx that has ended
-func TestUnlock_CanBeCalledAgain(t *testing.T) {
-	eachKind(t, func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
-		l := of(s.client(fairlock.Config{}))
-		ended, cancel := context.WithCancel(t.Context())
-		cancel()
-		lease := hold(t, l.acquire(l.all))
-		for range 2 {
-			require.NoError(t, lease.Unlock(ended))
-		}
-		<-lease.Done()
-		require.ErrorIs(t, lease.Err(), fairlock.ErrUnlocked)
-		require.ErrorIs(t, lease.Renew(t.Context()), fairlock.ErrUnlocked)
-		next := hold(t, l.acquire(l.all))
-		require.NoError(t, lease.Unlock(ended))
-		require.NoError(t, next.Renew(t.Context()), "the late Unlock has released it")
-		unlock(t, next)
-	})
-}
-
 // MaxWaiters counts waiters, not permits.
 //
 //fairlock:promise MaxWaiters: one more is refused with ErrQueueFull
@@ -651,47 +623,6 @@ func refuseOneMore(t *testing.T, s *server, of func(*fairlock.Client) lockUnderT
 	for _, q := range waiters {
 		unlock(t, q.granted(t))
 	}
-}
-
-// Another client goes on with a lease by its handle, once, and the first one finds out at its next renewal.
-//
-//fairlock:promise Resume: a lease goes on in another process, with a new fence and a new handle, and is lost where it was; ErrLost if its handle was used before, or the lease has ended
-//fairlock:promise Every holder has its own lease: token, fence, renewal, loss, Resume
-func TestResume(t *testing.T) {
-	eachKind(t, func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
-		l, other := of(s.client(fairlock.Config{})), of(s.client(fairlock.Config{}))
-		lease := hold(t, l.acquire(l.one))
-		leases := []*fairlock.Lease{lease}
-		if l.kind != "mutex" {
-			leases = append(leases, hold(t, l.acquire(l.one)))
-			assert.NotEqual(t, lease.Token(), leases[1].Token())
-			assert.Greater(t, leases[1].Fence(), lease.Fence())
-		}
-		job := string(lease.Handle()) // as it is passed on
-		resumed, err := other.Resume(t.Context(), fairlock.Handle(job))
-		require.NoError(t, err)
-		assert.Greater(t, resumed.Fence(), lease.Fence())
-		assert.NotEqual(t, lease.Token(), resumed.Token())
-		i := slices.IndexFunc(state(t, l).Holders, func(h admin.Holder) bool { return h.Token == resumed.Token() })
-		require.GreaterOrEqual(t, i, 0)
-		require.ErrorIs(t, lease.Renew(t.Context()), fairlock.ErrRevoked)
-		require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrLost)
-		require.NoError(t, resumed.Renew(t.Context()))
-		_, err = l.Resume(t.Context(), fairlock.Handle(job))
-		require.ErrorIs(t, err, fairlock.ErrLost, "a handle serves once")
-		again, err := l.Resume(t.Context(), resumed.Handle())
-		require.NoError(t, err)
-		require.ErrorIs(t, resumed.Unlock(t.Context()), fairlock.ErrRevoked)
-		unlock(t, again)
-		_, err = other.Resume(t.Context(), again.Handle())
-		require.ErrorIs(t, err, fairlock.ErrLost)
-		_, err = other.Resume(t.Context(), "")
-		require.ErrorIs(t, err, fairlock.ErrInvalid)
-		for _, lease := range leases[1:] { // the other holder goes on
-			require.NoError(t, lease.Renew(t.Context()))
-			unlock(t, lease)
-		}
-	})
 }
 
 // A force-release takes the lock from every holder, and hands it to those that wait.
@@ -812,79 +743,5 @@ func TestNames_ShareNothing(t *testing.T) {
 		left, err := s.rdb().Keys(ctx, s.namespace+":*number").Result()
 		require.NoError(t, err)
 		assert.Len(t, left, 4*len(names))
-	})
-}
-
-// A try that is refused, and a wait that times out, name a holder. A wait that its caller cancels does not.
-//
-//fairlock:promise Errors name a holder: ErrBusy and the error of a Lock that timed out, of all kinds; no further request is sent
-func TestHeldError_NamesAHolder(t *testing.T) {
-	eachKind(t, func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
-		holder, l := of(s.client(fairlock.Config{Name: "web-3"})), of(s.client(fairlock.Config{}))
-		lease := hold(t, holder.try(l.all))
-		err := refused(t, l.try(l.all))
-		require.ErrorIs(t, err, fairlock.ErrBusy)
-		var held *fairlock.HeldError
-		require.ErrorAs(t, err, &held)
-		assert.Equal(t, []any{fairlock.Held, "web-3"}, []any{held.Reason, held.Holder})
-		require.ErrorContains(t, err, "lock is busy (held by web-3)")
-
-		short, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		defer cancel()
-		_, err = l.acquire(l.all)(short)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorContains(t, err, `"x": context deadline exceeded (held by web-3)`)
-		queued(t, l, 0) // Lock does not wait for long until it is
-		gone := join(t, l, l.acquire(l.all))
-		gone.cancel()
-		<-gone.done
-		require.ErrorIs(t, gone.err, context.Canceled)
-		require.NotErrorAs(t, gone.err, &held)
-		unlock(t, lease)
-	})
-}
-
-// A semaphore that was resized has that number of permits for all clients, until it is reset.
-//
-//fairlock:promise Resize
-func TestSemaphore_Resize(t *testing.T) {
-	each(t, func(t *testing.T, s *server) {
-		c, ctx := s.client(lasting), t.Context() // heartbeats find a grant whose notification came before the subscription
-		five, six := c.Semaphore("x", 5), c.Semaphore("x", 6)
-		resize(t, five, 3)
-		assert.Equal(t, 3, state(t, six).Permits)
-		var e *fairlock.CapacityError
-		_, err := six.Acquire(ctx, 4)
-		require.ErrorAs(t, err, &e)
-		assert.Equal(t, fairlock.CapacityError{Want: 4, Have: 3}, *e)
-		first, next := hold(t, permits(five, 3)), join(t, five, permits(six, 2))
-		resize(t, six, 5)
-		unlock(t, next.granted(t))
-		server, id := find(six)
-		require.NoError(t, server.ResetSize(ctx, id))
-		assert.Equal(t, 5, state(t, six).Permits, "that the holder has brought")
-		unlock(t, first)
-		assert.Zero(t, state(t, five).Permits)
-	})
-}
-
-// A number of permits can be as great as can be. A lease does not depend on the number of who resumes it.
-//
-//fairlock:promise Two numbers of permits
-func TestSemaphore_MostPermits(t *testing.T) {
-	each(t, func(t *testing.T, s *server) {
-		c, ctx := s.client(fairlock.Config{}), t.Context()
-		most := c.Semaphore("x", bounds.MaxPermits)
-		almost := hold(t, permits(most, bounds.MaxPermits-1))
-		_, err := most.TryAcquire(ctx, 2)
-		require.ErrorIs(t, err, fairlock.ErrBusy)
-		last := hold(t, permits(most, 1))
-		assert.Equal(t, bounds.MaxPermits, state(t, most).Used)
-		unlock(t, last)
-		resumed, err := c.Semaphore("x", 5).Resume(ctx, almost.Handle())
-		require.NoError(t, err)
-		assert.Equal(t, []int{bounds.MaxPermits - 1, bounds.MaxPermits},
-			[]int{resumed.Token().Weight(), resumed.Token().Terms().Permits})
-		unlock(t, resumed)
 	})
 }

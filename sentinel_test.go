@@ -137,6 +137,7 @@ func passes(t *testing.T, clients []*fairlock.Client) (all []*passed) {
 // The first sentinel leads the failover. Measured: the other two publish after 1.1 to 1.3 s that the new primary is in
 // charge, the first after 2.1 to 2.4 s, and until then a client that listens to it uses the old primary.
 //
+//fairlock:fault A planned failover, and clients that work all the while
 //fairlock:fault A planned failover of Sentinel: no call fails while its ctx lasts; the next grant follows within 2 s of the sentinels' choice, also if a release was lost; each client may lose notifications once, for 2 s, and is woken by messages again
 func TestSentinel_PlannedFailover(t *testing.T) {
 	t.Parallel()

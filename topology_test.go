@@ -79,33 +79,6 @@ func TestCluster_WaitersInOrder(t *testing.T) {
 	}
 }
 
-// While a master is away, the locks on the others go on, also if the subscription was on it. Its own locks go on when
-// it is back.
-//
-//fairlock:fault A master of a cluster dies: the locks on the others go on
-func TestCluster_MasterDies(t *testing.T) {
-	t.Parallel()
-	cluster := redistest.StartCluster(t, 2)
-	rdb := cluster.Client()
-	c := newClient(t, rdb, fairlock.Config{TTL: time.Minute, WaiterTTL: bounds.MinWaiterTTL})
-	dead := cluster.Masters[0]
-	away, alive := c.Mutex(on(t, rdb, dead, mutexKey)), c.Mutex(on(t, rdb, cluster.Masters[1], mutexKey))
-	held := hold(t, alive.Lock)
-	next := join(t, alive, alive.Lock)
-	dead.Kill()
-	unlock(t, held)
-	unlock(t, next.granted(t))
-	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	_, err := away.Lock(short)
-	require.Error(t, err)
-	dead.Run()
-	until(t, func() bool { // for some seconds it takes no writes
-		lease, err := away.Lock(t.Context())
-		return err == nil && lease.Unlock(t.Context()) == nil
-	})
-}
-
 // pair is a primary and its replica, and clients that connect to the one of them that is in charge.
 type pair struct {
 	t                *testing.T
@@ -124,20 +97,21 @@ func startPair(t *testing.T) *pair {
 	return p
 }
 
+// mutex is that of a client which connects to the server that is in charge.
 func (p *pair) mutex(cfg fairlock.Config) fairlock.Mutex {
 	p.t.Helper()
-	return p.client(&p.charge, cfg).Mutex("x")
+	return newClient(p.t, p.redis(func(c net.Conn) net.Conn { return c }), cfg).Mutex("x")
 }
 
-// client returns a client that connects to the server that is in charge for it.
-func (p *pair) client(charge *atomic.Pointer[redistest.Server], cfg fairlock.Config) *fairlock.Client {
+func (p *pair) redis(wrap func(net.Conn) net.Conn) *redis.Client {
 	p.t.Helper()
 	rdb := redis.NewClient(&redis.Options{Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		s := charge.Load()
-		return new(net.Dialer).DialContext(ctx, s.Network(), s.Addr())
+		s := p.charge.Load()
+		c, err := new(net.Dialer).DialContext(ctx, s.Network(), s.Addr())
+		return wrap(c), err
 	}})
 	p.t.Cleanup(func() { _ = rdb.Close() })
-	return newClient(p.t, rdb, cfg)
+	return rdb
 }
 
 // replicated waits until the replica has everything.
@@ -176,73 +150,20 @@ func TestFailover_KeepsHolderAndOrder(t *testing.T) {
 	inOrder(t, held, queue)
 }
 
-// A planned failover: both servers take writes for a while, and the clients move one after the other. A release that
-// only the old primary has had is sent again by its client, whichever client moved first. So is the release of a grant
-// that the new primary gave a waiter that works and unlocks on the old one.
-//
-//fairlock:fault A planned failover, and clients that work all the while: what was released on the old primary is free on the new one within 2 s of the move
-func TestFailover_Planned(t *testing.T) {
-	t.Parallel()
-	for _, name := range []string{"a holder", "a waiter in both queues"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := startPair(t)
-			var early, late atomic.Pointer[redistest.Server]
-			early.Store(p.primary)
-			late.Store(p.primary)
-			first := p.client(&early, fairlock.Config{})
-			last := []*fairlock.Client{p.client(&late, fairlock.Config{}), p.client(&late, fairlock.Config{})}
-			held := hold(t, last[0].Mutex("x").Lock)
-			var queue *acquisition
-			if name != "a holder" {
-				queue = join(t, last[0].Mutex("x"), last[1].Mutex("x").Lock)
-			}
-			p.replicated()
-			p.promote()
-			early.Store(p.replica)
-			unlock(t, hold(t, first.Mutex("another").Lock)) // the new primary has the scripts
-			unlock(t, held)
-			if queue != nil {
-				unlock(t, queue.granted(t))
-			}
-			time.Sleep(time.Second)
-			late.Store(p.replica)
-			require.NoError(t, p.primary.Client().Do(t.Context(), "replicaof", "127.0.0.1", "1").Err())
-			moved := time.Now()
-			for _, c := range last {
-				go func() {
-					for t.Context().Err() == nil {
-						_ = c.Mutex("y").Do(t.Context(), func(context.Context) error { return nil })
-						time.Sleep(50 * time.Millisecond)
-					}
-				}()
-			}
-			unlock(t, hold(t, first.Mutex("x").Lock))
-			assert.Less(t, time.Since(moved), 2*time.Second)
-		})
-	}
-}
-
 // The primary becomes a replica, new connections lead to the new primary, and open ones stay. go-redis closes them
 // after an error that begins with READONLY, which that of a script of Redis 6.2 and KeyDB does not.
 //
 //fairlock:fault The primary becomes a replica that keeps its connections: a holder, a waiter and a Ping go on at the new primary within a second, whatever words the server has for that
 func TestFailover_ReplicaKeepsConnections(t *testing.T) {
 	t.Parallel()
-	for _, version := range []string{"7", "6.2 and KeyDB"} {
+	for version, wrap := range map[string]func(net.Conn) net.Conn{
+		"7":             func(c net.Conn) net.Conn { return c },
+		"6.2 and KeyDB": func(c net.Conn) net.Conn { return wordsOf62{c} },
+	} {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			p := startPair(t)
-			rdb := redis.NewClient(&redis.Options{Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				s := p.charge.Load()
-				c, err := new(net.Dialer).DialContext(ctx, s.Network(), s.Addr())
-				if version != "7" {
-					c = wordsOf62{c}
-				}
-				return c, err
-			}})
-			t.Cleanup(func() { _ = rdb.Close() })
-			c := newClient(t, rdb, fairlock.Config{})
+			c := newClient(t, p.redis(wrap), fairlock.Config{})
 			held := hold(t, c.Mutex("x").Lock)
 			next := join(t, c.Mutex("x"), c.Mutex("x").Lock)
 			require.NoError(t, c.Ping(t.Context()))
@@ -287,28 +208,6 @@ func (c wordsOf62) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p[:len(p)/2])
 	return copy(p, refusedInScript.ReplaceAll(p[:n],
 		[]byte("-ERR Error running script (call to f_$2): $3: @user_script: $4: -$1"))), err
-}
-
-// No lock on Redis can prevent this, but it is bounded: a client that was granted the lock by a primary that is
-// forgotten finds out at its next renewal, and the fence of the next grant is above its own.
-//
-//fairlock:fault Failover to a replica that missed a grant: its holder is told at the next renewal that reaches the new primary; the fence of the next one is higher
-func TestFailover_ForgottenGrant(t *testing.T) {
-	t.Parallel()
-	p := startPair(t)
-	const ttl = 3 * time.Second // for so long the replica keeps the first lease
-	m := p.mutex(fairlock.Config{TTL: ttl})
-	first := hold(t, m.Lock)
-	p.replicated()
-	p.promote()
-	unlock(t, first)
-	forgotten := hold(t, p.mutex(fairlock.Config{TTL: ttl}).Lock)
-	p.failOver()
-	next := hold(t, m.Lock)
-	assert.Greater(t, next.Fence(), forgotten.Fence())
-	<-forgotten.Done()
-	require.ErrorIs(t, forgotten.Err(), fairlock.ErrLost)
-	unlock(t, next)
 }
 
 // After a restart with its data, the queue goes on.
@@ -388,39 +287,6 @@ func TestACL_WithoutTheChannel(t *testing.T) {
 	next := join(t, m, m.Lock)
 	unlock(t, lease)
 	unlock(t, next.granted(t))
-}
-
-// A subscription that is silent for ten seconds is pinged, and stays, under the rights of the ACL line, and if Redis
-// refuses the ping.
-//
-//fairlock:fault The user lacks rights
-func TestACLLine_SilentSubscription(t *testing.T) {
-	t.Parallel()
-	for _, right := range []string{"+ping", "-ping"} {
-		for _, protocol := range []int{2, 3} {
-			t.Run(fmt.Sprint(right, " RESP", protocol), func(t *testing.T) {
-				t.Parallel()
-				own := redistest.Start(t)
-				user := own.User("billing", append(aclLine(), right)...)
-				user.Protocol = protocol
-				rdb := redis.NewClient(user)
-				t.Cleanup(func() { _ = rdb.Close() })
-				var events atomic.Int64
-				m := newClient(t, rdb, fairlock.Config{
-					Trace: &fairlock.Trace{Subscription: func(error) { events.Add(1) }},
-				}).Mutex("x")
-				held := hold(t, m.Lock)
-				next := join(t, m, m.Lock)
-				time.Sleep(10 * time.Second)
-				unlock(t, held)
-				unlock(t, next.granted(t))
-				assert.EqualValues(t, 1, events.Load(), "it came up once")
-				stats, err := own.Client().Info(t.Context(), "commandstats").Result()
-				require.NoError(t, err)
-				assert.Regexp(t, `cmdstat_ping:.*(calls|rejected_calls)=[2-4],`, stats)
-			})
-		}
-	}
 }
 
 // Ping fails on a primary that has become a replica, on a full server, on one that lacks a command, and for a user who

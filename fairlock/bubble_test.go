@@ -56,9 +56,9 @@ func bubbles[K comparable, C any](
 	}
 }
 
-// clientWith returns a client whose go-redis has other options.
-func clientWith(t *testing.T, s *fairlocktest.Server, cfg fairlock.Config,
-	change func(*redis.Options)) *fairlocktest.Client {
+// clientWith returns a client whose go-redis has other options, and is wrapped.
+func clientWith(t *testing.T, s *fairlocktest.Server, cfg fairlock.Config, change func(*redis.Options),
+	wrap ...func(*redis.Client) fairlock.Redis) *fairlocktest.Client {
 	t.Helper()
 	link := s.Link()
 	options := *link.Redis().Options()
@@ -67,7 +67,11 @@ func clientWith(t *testing.T, s *fairlocktest.Server, cfg fairlock.Config,
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	c, err := fairlock.New(rdb, cfg)
+	used := fairlock.Redis(rdb)
+	for _, w := range wrap {
+		used = w(rdb)
+	}
+	c, err := fairlock.New(used, cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		link.Cut()
@@ -76,9 +80,6 @@ func clientWith(t *testing.T, s *fairlocktest.Server, cfg fairlock.Config,
 	})
 	return &fairlocktest.Client{Client: c, Redis: rdb, Link: link}
 }
-
-// sendOnce has go-redis send nothing a second time, and wait for a reply for as long as it takes.
-func sendOnce(o *redis.Options) { o.MaxRetries, o.ReadTimeout = -1, -1 }
 
 // pass lets time pass, and returns when everything has happened that happens until then.
 func pass(d time.Duration) {
@@ -172,13 +173,32 @@ func permits(s fairlock.Semaphore, n int) acquire {
 	return func(ctx context.Context) (*fairlock.Lease, error) { return s.Acquire(ctx, n) }
 }
 
-type callers struct{} // key of a value in a caller's ctx
+func nothing(context.Context) error { return nil }
 
-// request is one command that a client has sent.
-type request struct {
-	verb   string
-	caller bool // it was sent with its caller's ctx
+// methods are those of a lock or a lease that get a ctx and return an error. Each gets these arguments by their types.
+func methods(of any, args ...any) map[string]func(context.Context) error {
+	all, v := map[string]func(context.Context) error{}, reflect.ValueOf(of)
+	for i := range v.NumMethod() {
+		method, f := v.Method(i), v.Method(i).Type()
+		if f.NumIn() == 0 || f.In(0) != reflect.TypeFor[context.Context]() ||
+			f.Out(f.NumOut()-1) != reflect.TypeFor[error]() {
+			continue
+		}
+		all[v.Type().Method(i).Name] = func(ctx context.Context) error {
+			in := []reflect.Value{reflect.ValueOf(ctx)}
+			for i := 1; i < f.NumIn(); i++ {
+				n := slices.IndexFunc(args, func(arg any) bool { return reflect.TypeOf(arg) == f.In(i) })
+				in = append(in, reflect.ValueOf(args[n]))
+			}
+			out := method.Call(in)
+			err, _ := reflect.TypeAssert[error](out[len(out)-1])
+			return err
+		}
+	}
+	return all
 }
+
+type callers struct{} // key of a value in a caller's ctx
 
 // recorder is a hook of a go-redis client that records what is sent, but for what go-redis sends when it connects.
 type recorder struct {
@@ -187,7 +207,7 @@ type recorder struct {
 	after   func(cmd redis.Cmder)              // called when a script that was sent alone has its reply; may be nil
 
 	mu  sync.Mutex
-	all []request // guarded by mu
+	all []string // guarded by mu: verbs
 }
 
 // record has a client's requests recorded from now on. The client has sent none so far.
@@ -198,27 +218,20 @@ func record(c *fairlocktest.Client) *recorder {
 }
 
 // requests returns what has been sent.
-func (r *recorder) requests() []request {
+func (r *recorder) requests() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.all)
 }
 
-// reset forgets what has been sent.
-func (r *recorder) reset() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.all = nil
-}
-
-func (r *recorder) note(ctx context.Context, cmds []redis.Cmder) error {
+func (r *recorder) note(cmds ...redis.Cmder) error {
 	for _, cmd := range cmds {
 		if cmd.Name() == "hello" || cmd.Name() == "client" {
 			continue
 		}
 		r.mu.Lock()
 		n := len(r.all)
-		r.all = append(r.all, request{verbOf(cmd), ctx.Value(callers{}) != nil})
+		r.all = append(r.all, verbOf(cmd))
 		r.mu.Unlock()
 		if r.before != nil {
 			if err := r.before(n, cmd); err != nil {
@@ -319,7 +332,7 @@ func (r *recorder) DialHook(next redis.DialHook) redis.DialHook {
 
 func (r *recorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if err := r.note(ctx, []redis.Cmder{cmd}); err != nil {
+		if err := r.note(cmd); err != nil {
 			cmd.SetErr(err)
 			return err
 		}
@@ -336,7 +349,7 @@ func (r *recorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 func (r *recorder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if err := r.note(ctx, cmds); err != nil {
+		if err := r.note(cmds...); err != nil {
 			return err
 		}
 		return next(ctx, cmds)

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -21,45 +20,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
-	"github.com/fairlock/fairlock-go/internal/script"
 )
-
-// Hooks of the user's client, and so its instrumentation, see every request once. One that is alone has its caller's
-// ctx.
-//
-//fairlock:promise All requests are sent by the user's client: its hooks see every command once, and so each copy of a request that has no reply for a second; a pair over a long link takes two commands and no further connection, while a round trip takes less than a second
-func TestClient_HooksSeeEveryRequest(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		const pairs = 30
-		for name, ctx := range map[string]context.Context{"can end": t.Context(), "cannot end": context.Background()} {
-			client := s.Client(fairlock.Config{})
-			sent := record(client)
-			ctx = context.WithValue(ctx, callers{}, 1)
-			pair := func(name string) {
-				lease, err := client.Mutex(name).Lock(ctx)
-				if assert.NoError(t, err) {
-					assert.NoError(t, lease.Unlock(ctx))
-				}
-			}
-			for range pairs {
-				pair("x")
-			}
-			all := sent.requests()
-			require.Len(t, all, 2*pairs, name)
-			for i, r := range all {
-				assert.Equal(t, []string{"acquire", "release"}[i%2], r.verb)
-				assert.True(t, r.caller)
-			}
-			sent.reset()
-			var wg sync.WaitGroup
-			for i := range pairs {
-				wg.Go(func() { pair(fmt.Sprint(i)) }) // in pipelines
-			}
-			wg.Wait()
-			assert.Len(t, sent.requests(), 2*pairs, name)
-		}
-	})
-}
 
 // Leases need timers, and no goroutines.
 //
@@ -215,63 +176,6 @@ func TestClient_CloseInTheMiddle(t *testing.T) {
 			})
 		})
 	}
-}
-
-// wrapped hides all but the methods that the library needs, so the library sends each request alone.
-type wrapped struct{ fairlock.Redis }
-
-// If Redis does not answer, Close takes as long as go-redis takes to give up on one request, not on one of each waiter.
-// If Redis cannot be reached, Close does not try again.
-//
-//fairlock:fault Close, Redis hangs: it takes one go-redis timeout, not one for each waiter
-func TestClient_CloseWithoutRedis(t *testing.T) {
-	type example struct {
-		fault func(*fairlocktest.Link)
-		takes time.Duration
-	}
-	bubbles(t, map[string]example{
-		// A request waits for another connection for 50 ms, and that one for the reply to HELLO.
-		"Redis hangs":     {func(l *fairlocktest.Link) { l.Delay(0, time.Hour) }, 50*time.Millisecond + 2*time.Second},
-		"the link is cut": {func(l *fairlocktest.Link) { l.Cut() }, 0},
-	}, func(t *testing.T, s *fairlocktest.Server, _ string, c example) {
-		plain := clientWith(t, s, fairlock.Config{}, func(o *redis.Options) { o.ReadTimeout, o.MaxRetries = time.Second, -1 })
-		client, err := fairlock.New(wrapped{plain.Redis}, fairlock.Config{Logger: slog.New(slog.DiscardHandler)})
-		require.NoError(t, err)
-		s.Mutex("x").HoldAs("holder")
-		var queue []*acquisition
-		for range 300 { // more than one request to leave removes
-			queue = append(queue, begin(t.Context(), client.Mutex("x").Lock))
-		}
-		c.fault(plain.Link)
-		start := time.Now()
-		require.NoError(t, client.Close())
-		assert.LessOrEqual(t, time.Since(start), c.takes)
-		for _, q := range queue {
-			<-q.done
-			require.ErrorIs(t, q.err, fairlock.ErrClosed)
-			assert.LessOrEqual(t, q.at.Sub(start), 25*time.Millisecond)
-		}
-	})
-}
-
-// The reply by which Redis refuses a connection reaches all callers with requests for that connection.
-//
-//fairlock:fault Redis refuses a connection: all calls without a ticket or a lease that should have gone over it return its reply, an ErrRefused
-func TestClient_RefusedConnection(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		s.Miniredis.RequireUserAuth("user", "right")
-		client := clientWith(t, s, fairlock.Config{}, func(o *redis.Options) { o.Username, o.Password = "user", "wrong" })
-		var all sync.WaitGroup
-		for i := range 40 {
-			all.Go(func() {
-				_, err := client.Mutex(fmt.Sprint(i)).TryLock(t.Context())
-				assert.ErrorContains(t, err, "WRONGPASS")
-				assert.ErrorIs(t, err, fairlock.ErrRefused)
-				assert.NotErrorIs(t, err, script.ErrReply)
-			})
-		}
-		all.Wait()
-	})
 }
 
 // A loss is logged to the default logger, unless Config says otherwise. The log does not have the token's secret.

@@ -3,7 +3,6 @@ package fairlock_test
 import (
 	"context"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,7 +21,7 @@ import (
 
 // texts are what a server or a proxy replies to every request: some of each class. script.TestOriginOf has all.
 var texts = []string{
-	readOnly, misconf,
+	readOnly, misconf, "NOREPLICAS Not enough good replicas to write.",
 	"NOPERM User u has no permissions", "NOAUTH Authentication required.", "upstream failure",
 	"WRONGTYPE x", "ERR user_script:12: attempt to index a nil value", "MOVED 1 127.0.0.1:6380",
 }
@@ -51,21 +50,22 @@ func faults() map[string]fault {
 // operation is what a client does while Redis does not serve it. Its client has used Redis before, unless it is new.
 type operation struct {
 	name  string
-	ttl   time.Duration
+	ttl   time.Duration // of a lease that it holds; 0: it holds none
 	isNew bool
 	early bool // it begins before the fault
-	do    func(ctx context.Context, m fairlock.Mutex, l *fairlock.Lease) error
+	do    func(ctx context.Context, c *fairlocktest.Client, m fairlock.Mutex, l *fairlock.Lease) error
 }
 
 // lease20 and lease10 are TTLs that last longer than a fault, and that do not.
 const lease20, lease10 = 20 * time.Second, 10 * time.Second
 
-func operations(s *fairlocktest.Server) []operation {
-	lock := func(ctx context.Context, m fairlock.Mutex, _ *fairlock.Lease) error {
+// operations are some that wait or hold, Ping, and each method of a lock or a lease that gets a ctx.
+func operations() []operation {
+	lock := func(ctx context.Context, _ *fairlocktest.Client, m fairlock.Mutex, _ *fairlock.Lease) error {
 		_, err := m.Lock(ctx)
 		return err
 	}
-	keeps := func(ctx context.Context, _ fairlock.Mutex, l *fairlock.Lease) error {
+	keeps := func(ctx context.Context, _ *fairlocktest.Client, _ fairlock.Mutex, l *fairlock.Lease) error {
 		select {
 		case <-l.Done():
 			return l.Err()
@@ -73,31 +73,55 @@ func operations(s *fairlocktest.Server) []operation {
 			return nil
 		}
 	}
-	unlocks := func(ctx context.Context, _ fairlock.Mutex, l *fairlock.Lease) error { return l.Unlock(ctx) }
 	all := []operation{
-		{name: "Lock", do: lock},
 		{name: "Lock of a new client", isNew: true, do: lock},
-		{name: "Do", do: func(ctx context.Context, m fairlock.Mutex, _ *fairlock.Lease) error {
-			return m.Do(ctx, func(context.Context) error { return nil })
-		}},
 		{name: "waiter", early: true, do: lock},
-		{name: "waiter for 2 s", early: true, do: func(ctx context.Context, m fairlock.Mutex, l *fairlock.Lease) error {
+		{name: "waiter for 2 s", early: true, do: func(
+			ctx context.Context, c *fairlocktest.Client, m fairlock.Mutex, l *fairlock.Lease,
+		) error {
 			ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 			defer cancel()
-			return lock(ctx, m, l)
+			return lock(ctx, c, m, l)
 		}},
 		{name: "lease of 20 s", ttl: lease20, early: true, do: keeps},
 		{name: "lease of 10 s", ttl: lease10, early: true, do: keeps},
-		{name: "Renew", ttl: lease20, do: func(ctx context.Context, _ fairlock.Mutex, l *fairlock.Lease) error {
-			return l.Renew(ctx)
+		{name: "Unlock of 10 s", ttl: lease10, do: func(
+			ctx context.Context, _ *fairlocktest.Client, _ fairlock.Mutex, l *fairlock.Lease,
+		) error {
+			return l.Unlock(ctx)
 		}},
-		{name: "Unlock of 20 s", ttl: lease20, do: unlocks},
-		{name: "Unlock of 10 s", ttl: lease10, do: unlocks},
-		{name: "Ping"},
+		{name: "Ping", do: func(ctx context.Context, c *fairlocktest.Client, _ fairlock.Mutex, _ *fairlock.Lease) error {
+			return c.Ping(ctx)
+		}},
 	}
-	for _, name := range slices.Sorted(maps.Keys(tries(s.Client(fairlock.Config{}), nil))) {
-		all = append(all, operation{name: name, ttl: time.Hour})
+	for kind, of := range map[string]func(c *fairlock.Client, name string, l *fairlock.Lease) any{
+		"Mutex":     func(c *fairlock.Client, name string, _ *fairlock.Lease) any { return c.Mutex(name) },
+		"RWMutex":   func(c *fairlock.Client, name string, _ *fairlock.Lease) any { return c.RWMutex(name) },
+		"Semaphore": func(c *fairlock.Client, name string, _ *fairlock.Lease) any { return c.Semaphore(name, 2) },
+		"Lease":     func(_ *fairlock.Client, _ string, l *fairlock.Lease) any { return l },
+	} {
+		for method := range methods(of(new(fairlock.Client), "", nil)) {
+			o := operation{name: kind + "." + method, do: func(
+				ctx context.Context, c *fairlocktest.Client, m fairlock.Mutex, l *fairlock.Lease,
+			) error {
+				handle := fairlock.Handle("")
+				if l != nil {
+					handle = l.Handle()
+				}
+				return methods(of(c.Client, m.Name(), l), 1, handle, nothing)[method](ctx)
+			}}
+			switch {
+			case kind == "Lease":
+				o.ttl = lease20
+			case method == "Resume":
+				o.ttl = time.Hour // it needs no renewal
+			}
+			if kind == "Mutex" || method != "Resume" { // the leases are of mutexes
+				all = append(all, o)
+			}
+		}
 	}
+	slices.SortFunc(all, func(a, b operation) int { return strings.Compare(a.name, b.name) })
 	return all
 }
 
@@ -115,6 +139,8 @@ func operations(s *fairlocktest.Server) []operation {
 //fairlock:fault Redis refuses writes for a while when a lock is released (READONLY, LOADING, NOREPLICAS, …): Unlock retries with back-off, and the next waiter has the lock as soon as Redis accepts it
 //fairlock:fault Redis refuses to release a lock (rights, password, memory, a proxy): Unlock tries for 3 s, then returns ErrRefused; the release goes on each second until the lease would have ended, and Unlock may be called again
 //fairlock:fault Unlock cannot reach Redis: it tries until the lease would have ended, then returns an error that is not ErrLost; an error that no retry cures is returned at once, and Unlock may be called again
+//fairlock:fault Redis or a proxy refuses for some seconds (a user is off, a right is missing, the server is full, any text): a first Lock, TryLock, Inspect or Ping returns ErrRefused at once; calls with a ticket and leases go on, and so do leaders, candidates and fairlock run
+//fairlock:fault The address is a replica's, or the primary lacks replicas (READONLY, NOREPLICAS): Lock waits; Stats and one line say since when Redis does not serve the client, and one line when it is over
 //fairlock:promise Ping
 func TestFaults(t *testing.T) {
 	var mu sync.Mutex
@@ -156,11 +182,11 @@ func under(t *testing.T, s *fairlocktest.Server, begins fault) string {
 	var held []*fairlock.Lease
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	for _, o := range operations(s) {
+	for _, o := range operations() {
 		tr := &trial{operation: o}
 		tr.Client = clientWith(t, s, fairlock.Config{TTL: o.ttl, WaiterTTL: time.Minute, Logger: tr.log.logger()},
 			func(ro *redis.Options) { ro.MaxRetries, ro.ReadTimeout = -1, 1200*time.Millisecond }) // not a limit of the library
-		m, do := tr.Mutex(o.name), o.do
+		m := tr.Mutex(o.name)
 		var lease *fairlock.Lease
 		switch {
 		case strings.HasPrefix(o.name, "waiter"):
@@ -171,14 +197,8 @@ func under(t *testing.T, s *fairlocktest.Server, begins fault) string {
 		case !o.isNew:
 			unlock(t, hold(t, m.Lock))
 		}
-		if o.name == "Ping" {
-			do = func(ctx context.Context, _ fairlock.Mutex, _ *fairlock.Lease) error { return tr.Ping(ctx) }
-		} else if do == nil {
-			try := tries(tr.Client, lease)[o.name]
-			do = func(ctx context.Context, _ fairlock.Mutex, _ *fairlock.Lease) error { return try(ctx) }
-		}
 		tr.start = func() {
-			tr.q = begin(ctx, func(ctx context.Context) (*fairlock.Lease, error) { return nil, do(ctx, m, lease) })
+			tr.q = begin(ctx, func(ctx context.Context) (*fairlock.Lease, error) { return nil, o.do(ctx, tr.Client, m, lease) })
 		}
 		if all = append(all, tr); o.early {
 			tr.start()

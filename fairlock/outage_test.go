@@ -13,9 +13,6 @@ import (
 	"github.com/fairlock/fairlock-go/fairlocktest"
 )
 
-// errCut is an error of a connection.
-var errCut = errors.New("connection refused")
-
 // If all connections of the pool are in use, the log says so before the lease is lost. The reason of the loss says so
 // as well, whether go-redis has given up already or not. A hook stands for the pool, because a bubble cannot wait for
 // that.
@@ -54,41 +51,4 @@ func TestOutage_FullPool(t *testing.T) {
 			assert.Contains(t, log.lines[1], "lock lost")
 			close(over)
 		})
-}
-
-// A lease that expires during an outage, or whose latest renewal has failed, names that as the reason of its loss. If
-// its latest renewal was refused, that is the reason, even during an outage of other requests: Redis was reached.
-//
-//fairlock:fault Redis refuses the renewals of a lease: the reason of its loss is ErrExpired with ErrRefused, and not ErrUnreachable
-func TestLease_ReasonOfALoss(t *testing.T) {
-	const refused = `lease expired: keys "fairlock:{x}:*": redis refuses: NOPERM`
-	type example struct {
-		renewals, others string // what Redis replies to them
-		reason           string
-	}
-	bubbles(t, map[string]example{
-		"renewals fail":                         {renewals: readOnly, reason: "redis is unreachable: " + readOnly},
-		"renewals are refused":                  {renewals: "NOPERM", reason: refused},
-		"renewals are refused, and others fail": {renewals: "NOPERM", others: readOnly, reason: refused},
-	}, func(t *testing.T, s *fairlocktest.Server, _ string, c example) {
-		client := s.Client(fairlock.Config{})
-		lease := hold(t, client.Mutex("x").Lock)
-		record(client).before = func(_ int, cmd redis.Cmder) error {
-			switch {
-			case verbOf(cmd) == "renew":
-				return refusal(c.renewals)
-			case c.others != "":
-				return refusal(c.others)
-			default:
-				return nil
-			}
-		}
-		if c.others != "" {
-			begin(t.Context(), client.Mutex("y").Lock)
-		}
-		<-lease.Done()
-		require.EqualError(t, lease.Err(), "lock is lost: "+c.reason)
-		assert.Equal(t, c.reason == refused, errors.Is(lease.Err(), fairlock.ErrRefused))
-		assert.NotEqual(t, c.reason == refused, errors.Is(lease.Err(), fairlock.ErrUnreachable))
-	})
 }

@@ -33,18 +33,20 @@ import (
 // After each line of steps stands what has happened until everything is idle: when, to which call or client, and what.
 // -update writes that anew. Steps of one line are separated by semicolons:
 //
-//	client a ttl=2s waiter=3s    how client a is made, before it is used. read=1s once deadlines: options of go-redis.
-//	                             trace log sends dials: what is told of it. clock: it has a clock of its own. subscribed
+//	client a ttl=2s waiter=3s    how client a is made, before it is used. read=1s once deadlines password=: options of
+//	                             go-redis. trace log sends dials reloads: what is told of it. clock: it has a clock of its
+//	                             own. alone: it sends no pipelines. maxoutage=5s subscribed
 //	1 = a.Lock x ttl=1m          a call by the method of a lock. x is a mutex, rw:x a read-write lock, sem:x a semaphore
-//	                             of 3 permits. under=2: its ctx is of lease 2; timeout=1s: of ctx; maxwait=, minhold=, max=.
+//	                             of 3 permits. under=2: its ctx is of lease 2; timeout=1s: of ctx; maxwait=,
+//	                             maxoutage=, minhold=, max=. a.DoAll x,y locks both
 //	                             key10:A is key A of a keyed semaphore of 10 permits; limit= and line= are those of A
 //	1-3 = a.Lock x               three calls
 //	1.Unlock; 1.cancel           a method of lease 1; the ctx of call 1 ends
 //	1 = a.Do x; 1.return; 1.look a function that Do calls returns, as it does when its ctx ends; whether that has
 //	2 = b.Resume x 1             with the handle of lease 1
-//	a.Cut; a.Ping; a.Pause       a method of a client, of its link or of its clock
+//	a.Cut; a.Ping; a.Pause       a method of a client, of its link or of its clock. a.Refuse renew OOM: the reply to renewals
 //	redis.Stop                   a method of the server
-//	x.HoldAs web; x.State        a method of fairlocktest.Lock
+//	x.HoldAs web; x.State        a method of fairlocktest.Lock, or of admin.Client
 //	wait 5s; untimed             time passes; when something happens is not told any more, because it is not the same always
 func scenarios(t *testing.T, name string) {
 	t.Helper()
@@ -85,8 +87,24 @@ type scenario struct {
 // actor is a client of a scenario.
 type actor struct {
 	*fairlocktest.Client
-	clock machine.Clock // zero: the bubble's
+	clock   machine.Clock // zero: the bubble's
+	refuses sync.Map      // the name of a script → the reply to its requests; "": that of Redis
 }
+
+// Refuse has the requests of a script fail before they are sent.
+func (a *actor) Refuse(verb, text string) { a.refuses.Store(verb, text) }
+
+// unusual is a client of go-redis that can send no pipelines, or that notes when it is to read anew which server of a
+// Cluster has which slots.
+type (
+	alone     struct{ fairlock.Redis }
+	reloading struct {
+		*redis.Client
+		reload func()
+	}
+)
+
+func (r reloading) ReloadState(context.Context) { r.reload() }
 
 type scenarioCall struct {
 	ctx     context.Context
@@ -252,6 +270,8 @@ func (s *scenario) client(name string, words ...string) *actor {
 			cfg.TTL = s.duration(value)
 		case "waiter":
 			cfg.WaiterTTL = s.duration(value)
+		case "maxoutage":
+			cfg.MaxOutage = s.duration(value)
 		}
 	}
 	if has("clock") {
@@ -267,17 +287,36 @@ func (s *scenario) client(name string, words ...string) *actor {
 	a.Client = clientWith(s.t, s.server, cfg, func(o *redis.Options) {
 		o.ContextTimeoutEnabled = has("deadlines")
 		if has("once") {
-			sendOnce(o)
+			o.MaxRetries, o.ReadTimeout = -1, -1 // it waits for a reply for as long as it takes
 		}
 		if read, ok := options["read"]; ok {
 			o.ReadTimeout = s.duration(read)
 		}
+		if password, ok := options["password"]; ok {
+			o.Username, o.Password = "user", password
+		}
+	}, func(rdb *redis.Client) fairlock.Redis {
+		switch {
+		case has("alone"):
+			return alone{rdb}
+		case has("reloads"):
+			return reloading{rdb, func() { s.note(name, "reads the slots anew") }}
+		default:
+			return rdb
+		}
 	})
-	if has("sends") {
-		record(a.Client).before = func(_ int, cmd redis.Cmder) error { s.note(name, "sends %s", verbOf(cmd)); return nil }
+	sent := record(a.Client)
+	sent.before = func(_ int, cmd redis.Cmder) error {
+		if has("sends") {
+			s.note(name, "sends %s", verbOf(cmd))
+		}
+		if text, _ := a.refuses.Load(verbOf(cmd)); text != nil && text != "" {
+			return refusal(text.(string))
+		}
+		return nil
 	}
 	if has("dials") {
-		record(a.Client).dialled = func() { s.note(name, "connects") }
+		sent.dialled = func() { s.note(name, "connects") }
 	}
 	s.actors[name] = a
 	if has("subscribed") {
@@ -368,22 +407,22 @@ func (s *scenario) do(id, what string, args []string) {
 		on = []any{of.lease}
 	case len(subject) == 1 && subject < "x":
 		a := s.client(subject)
-		on = []any{a.Client, a.Link, a.clock, a.Redis}
+		on = []any{a, a.Link, a.clock, a.Redis}
 		if len(args) > 0 {
 			if l := s.lock(a, args[0], options); reflect.ValueOf(l).MethodByName(method).IsValid() {
 				on, args = []any{l}, args[1:]
 			}
 		}
 	default:
-		l, kind := s.lockUnderTest(subject)
-		on, async = []any{l, operated{operator(s.server), kind}}, false
+		l, _ := s.lockUnderTest(subject)
+		on, async = []any{l, operator(s.server)}, false
 	}
 	for _, o := range on {
 		f := reflect.ValueOf(o).MethodByName(method)
 		if !f.IsValid() {
 			continue
 		}
-		in := s.arguments(f.Type(), c, name, args)
+		in := s.arguments(f.Type(), c, name, args, options)
 		told := method + ": "
 		if id != "" {
 			told = ""
@@ -420,28 +459,40 @@ func (s *scenario) call(id string, options map[string]string) *scenarioCall {
 	return c
 }
 
-// lock returns a lock of a client.
-func (s *scenario) lock(a *actor, word string, options map[string]string) any {
-	var all []fairlock.Option
-	var holds []fairlock.HoldOption
-	var shared, keys []fairlock.KeyOption
-	number := func(word string) int {
-		n, err := strconv.Atoi(word)
-		require.NoError(s.t, err)
-		return n
-	}
-	for key, value := range options {
+func (s *scenario) number(word string) int {
+	n, err := strconv.Atoi(word)
+	require.NoError(s.t, err)
+	return n
+}
+
+// options returns those that all kinds of locks have.
+func (s *scenario) options(words map[string]string) (all []fairlock.Option) {
+	for key, value := range words {
 		switch key {
 		case "ttl":
 			all = append(all, fairlock.WithTTL(s.duration(value)))
 		case "maxwait":
 			all = append(all, fairlock.WithMaxWait(s.duration(value)))
+		case "maxoutage":
+			all = append(all, fairlock.WithMaxOutage(s.duration(value)))
 		case "max":
-			all = append(all, fairlock.WithMaxWaiters(number(value)))
+			all = append(all, fairlock.WithMaxWaiters(s.number(value)))
+		}
+	}
+	return all
+}
+
+// lock returns a lock of a client.
+func (s *scenario) lock(a *actor, word string, options map[string]string) any {
+	all := s.options(options)
+	var holds []fairlock.HoldOption
+	var shared, keys []fairlock.KeyOption
+	for key, value := range options {
+		switch key {
 		case "limit":
-			keys = append(keys, fairlock.WithKeyLimit(number(value)))
+			keys = append(keys, fairlock.WithKeyLimit(s.number(value)))
 		case "line":
-			keys = append(keys, fairlock.WithMaxWaiters(number(value)))
+			keys = append(keys, fairlock.WithMaxWaiters(s.number(value)))
 		case "minhold":
 			holds = append(holds, fairlock.WithMinHold(s.duration(value)))
 		}
@@ -494,18 +545,10 @@ func lockIn(word string) (kind fairlock.Kind, name string, permits int) {
 	}
 }
 
-// operated is a lock that an operator resizes.
-type operated struct {
-	*admin.Client
-	id fairlock.ID
-}
-
-func (o operated) Resize(ctx context.Context, permits int) error {
-	return o.Client.Resize(ctx, o.id, permits)
-}
-
 // arguments are those of a call of a method.
-func (s *scenario) arguments(f reflect.Type, c *scenarioCall, name string, args []string) (in []reflect.Value) {
+func (s *scenario) arguments(
+	f reflect.Type, c *scenarioCall, name string, args []string, options map[string]string,
+) (in []reflect.Value) {
 	next := func() string {
 		require.NotEmpty(s.t, args, "%s needs an argument", name)
 		word := args[0]
@@ -517,14 +560,21 @@ func (s *scenario) arguments(f reflect.Type, c *scenarioCall, name string, args 
 		switch t := f.In(i); t {
 		case reflect.TypeFor[context.Context]():
 			value = c.ctx
+		case reflect.TypeFor[fairlock.ID]():
+			_, value = s.lockUnderTest(name)
 		case reflect.TypeFor[fairlock.Handle]():
 			value = s.call(next(), nil).lease.Handle()
 		case reflect.TypeFor[time.Duration]():
 			value = s.duration(next())
 		case reflect.TypeFor[int](), reflect.TypeFor[float64]():
-			n, err := strconv.Atoi(next())
-			require.NoError(s.t, err)
-			value = reflect.ValueOf(n).Convert(t).Interface()
+			value = reflect.ValueOf(s.number(next())).Convert(t).Interface()
+		case reflect.TypeFor[[]string]():
+			value = strings.Split(next(), ",")
+		case reflect.TypeFor[[]fairlock.Option]():
+			for _, o := range s.options(options) {
+				in = append(in, reflect.ValueOf(o))
+			}
+			continue
 		case reflect.TypeFor[string]():
 			if value = strings.Join(args, " "); i < f.NumIn()-1 {
 				value = next()
@@ -570,8 +620,8 @@ func (s *scenario) outcome(name, method string, c *scenarioCall, out []reflect.V
 			}()
 		case error:
 			words = append(words, described(x))
-		case int:
-			words = append(words, strconv.Itoa(x))
+		case int, uint64:
+			words = append(words, fmt.Sprint(x))
 		case fairlock.Stats:
 			words = append(words, fmt.Sprintf("leases %d, waiters %d, requests %d", x.Leases, x.Waiters, x.Requests))
 			if !x.OutageSince.IsZero() || !x.RefusedSince.IsZero() {
@@ -591,7 +641,9 @@ func (s *scenario) outcome(name, method string, c *scenarioCall, out []reflect.V
 }
 
 // described has the text of an error and what errors.Is finds.
-func described(err error) string { return fmt.Sprintf("%v [%s]", err, fairlock.ErrorType(err)) }
+func described(err error) string {
+	return fmt.Sprintf("%s [%s]", strings.ReplaceAll(err.Error(), "\n", "; "), fairlock.ErrorType(err))
+}
 
 // stateOf returns the holders and the waiters of a lock as text.
 func stateOf(st admin.State) string {

@@ -281,6 +281,7 @@ func (e *election) play(steps string) string {
 // The steps of each scenario, and what the processes do then.
 //
 //fairlock:promise Leader: one function at a time; its ctx ends before another process leads; the next one leads within 100 ms of its return, or when the TTL of a crashed leader has passed; candidates go on while Redis refuses, from their first campaign on
+//fairlock:fault Redis or a proxy refuses for some seconds (a user is off, a right is missing, the server is full, any text)
 func TestRun_Scenarios(t *testing.T) {
 	text, err := os.ReadFile("testdata/elections.txt")
 	require.NoError(t, err)

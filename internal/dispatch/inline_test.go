@@ -15,7 +15,6 @@ import (
 
 	"github.com/fairlock/fairlock-go/internal/clock"
 	"github.com/fairlock/fairlock-go/internal/dispatch"
-	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
 // deadline returns a ctx with a deadline that is far away.
@@ -305,41 +304,3 @@ func TestInline_EndsAtTheDeadline(t *testing.T) {
 
 // errReset is an error of a connection.
 var errReset = errors.New("connection reset")
-
-// go-redis does obey deadlines: while it waits for a reply, for a connection of its pool, or to connect.
-func TestInline_GoRedisObeysDeadlines(t *testing.T) {
-	t.Parallel()
-	link := redistest.NewLink(t, redistest.Start(t))
-	rdb := redis.NewClient(&redis.Options{
-		Network: "unix", Addr: link.Addr(), ContextTimeoutEnabled: true, PoolSize: 1,
-		ReadTimeout: time.Minute, PoolTimeout: time.Minute, DialTimeout: time.Minute,
-	})
-	defer rdb.Close()
-	for _, test := range []string{"reply", "pool", "connection"} {
-		link.Mend()
-		d := dispatch.New(rdb, clock.System{}, func(string, error) {})
-		require.NoError(t, send(t.Context(), d, "first"), test)
-		d.Idle()
-		conn := rdb.Conn()
-		switch test {
-		case "pool":
-			require.NoError(t, conn.Ping(t.Context()).Err()) // it has the only connection
-		case "connection":
-			link.Cut() // the connection is closed; a new one gets no answer
-			link.Mend()
-		}
-		link.Hang()
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		start := time.Now()
-		err := send(ctx, d, "late")
-		assert.Less(t, time.Since(start), 20*time.Second, test)
-		require.Error(t, err, test)
-		require.Error(t, ctx.Err(), test)
-		var abandoned *dispatch.AbandonedError
-		require.NotErrorAs(t, err, &abandoned, "it was inline")
-		cancel()
-		link.Mend()
-		require.NoError(t, conn.Close())
-		d.Close()
-	}
-}

@@ -12,15 +12,6 @@ import (
 	"github.com/fairlock/fairlock-go/internal/task"
 )
 
-// A renewal is due when a third of what is left has passed, and at least a thirtieth of TTL after the last one.
-func TestTerm_Planned(t *testing.T) {
-	const ttl = 6 * time.Second
-	now := time.Now()
-	for left, want := range map[time.Duration]time.Duration{ttl: ttl / 3, ttl / 10: ttl / 30, ttl / 60: ttl / 30} {
-		assert.Equal(t, now.Add(want), term{ttl: ttl, deadline: now.Add(left)}.planned(now).renewAt, left)
-	}
-}
-
 // The first renewal after a handoff is due half a second after it, or after a third of the remaining time, if that is
 // sooner.
 func TestTerm_AfterHandoff(t *testing.T) {
@@ -32,25 +23,6 @@ func TestTerm_AfterHandoff(t *testing.T) {
 		lease := term{ttl: 10 * time.Second, deadline: now.Add(left)}.planned(now).afterHandoff(now)
 		assert.Equal(t, now.Add(want), lease.renewAt, left)
 	}
-}
-
-// Something is due exactly when its time has come: first the renewal, then the end.
-func TestTerm_Due(t *testing.T) {
-	type due struct {
-		what action
-		at   time.Duration
-	}
-	begin := time.Now()
-	at := begin.Add
-	lease := term{deadline: at(9), renewAt: at(3)}
-	for now, want := range map[time.Duration]due{
-		0: {nothing, 3}, 2: {nothing, 3}, 3: {renewal, 3}, 8: {renewal, 8}, 9: {expiry, 9}, 10: {expiry, 10},
-	} {
-		what, when := lease.due(at(now))
-		assert.Equal(t, want, due{what, when.Sub(begin)}, now)
-	}
-	what, when := term{deadline: at(9), renewAt: at(12)}.due(at(0))
-	assert.Equal(t, due{nothing, 9}, due{what, when.Sub(begin)}, "the end comes before the next renewal")
 }
 
 // A lease begins with a handoff while a sixth of the smaller of TTL and WaiterTTL is left of its trusted time. With a

@@ -1,10 +1,8 @@
 package redistest
 
 import (
-	"bytes"
 	"net"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"testing"
 )
@@ -20,7 +18,6 @@ type Link struct {
 	conns  map[*connection]struct{} // guarded by mu
 	hung   bool                     // guarded by mu: no data passes
 	cut    bool                     // guarded by mu: connections are refused
-	answer string                   // guarded by mu: an error with which every request is answered; empty: the server does
 	closed bool                     // guarded by mu
 	tasks  sync.WaitGroup
 }
@@ -62,11 +59,8 @@ func (l *Link) breakAll() {
 	}
 }
 
-// Answer answers every request with an error, as a proxy does that does not reach its server.
-func (l *Link) Answer(text string) { l.set(func() { l.answer = text }) }
-
 // Mend ends every fault.
-func (l *Link) Mend() { l.set(func() { l.hung, l.cut, l.answer = false, false, "" }) }
+func (l *Link) Mend() { l.set(func() { l.hung, l.cut = false, false }) }
 
 func (l *Link) set(f func()) {
 	l.mu.Lock()
@@ -139,31 +133,9 @@ func (l *Link) pump(c *connection, from, to net.Conn) {
 		for l.hung && !l.closed {
 			l.change.Wait()
 		}
-		answer := l.answer
 		l.mu.Unlock()
-		what := buffer[:n]
-		if answer != "" && from == c.client {
-			to, what = c.client, bytes.Repeat([]byte("-"+answer+"\r\n"), commands(what))
-		} else if from == c.client {
-			to = c.server
-		}
-		if _, err := to.Write(what); err != nil {
+		if _, err := to.Write(buffer[:n]); err != nil {
 			return
 		}
 	}
-}
-
-// commands counts the commands that begin in what a client sends: arrays of strings, each with its length.
-func commands(b []byte) (n int) {
-	for len(b) > 0 {
-		head, rest, _ := bytes.Cut(b, []byte("\r\n"))
-		b = rest
-		if size, ok := bytes.CutPrefix(head, []byte("$")); ok {
-			length, _ := strconv.Atoi(string(size))
-			b = b[min(length+2, len(b)):]
-		} else if bytes.HasPrefix(head, []byte("*")) {
-			n++
-		}
-	}
-	return n
 }
