@@ -332,25 +332,27 @@ func (t target) plain() string {
 	return u.String()
 }
 
-// client returns a client. Nothing is sent yet. It obeys the deadline of a ctx, as fairlock doctor recommends, except
-// on a Cluster. There go-redis would give up its search for the list of commands while a node hangs, and begin it again
-// with each request. So each request could take 5 s, and a command sends few requests.
+// client returns a client. Nothing is sent yet. It dials once in an attempt, so that the cause of a failure comes in
+// time. It obeys the deadline of a ctx, as fairlock doctor recommends, except on a Cluster. There go-redis would give up
+// its search for the list of commands while a node hangs, and begin it again with each request. So each request could
+// take 5 s, and a command sends few requests.
 func (t target) client() (rdb redis.UniversalClient, err error) {
 	switch raw := t.plain(); t.kind {
 	case sentinel:
 		rdb, err = parsed(redis.ParseFailoverURL, raw, func(o *redis.FailoverOptions) *redis.Client {
-			o.ContextTimeoutEnabled = true
+			o.ContextTimeoutEnabled, o.DialerRetries = true, 1
 			t.secure(o.TLSConfig)
 			return redis.NewFailoverClient(o)
 		})
 	case cluster:
 		rdb, err = parsed(redis.ParseClusterURL, raw, func(o *redis.ClusterOptions) *redis.ClusterClient {
+			o.DialerRetries = 1
 			t.secure(o.TLSConfig)
 			return redis.NewClusterClient(o)
 		})
 	default:
 		rdb, err = parsed(redis.ParseURL, raw, func(o *redis.Options) *redis.Client {
-			o.ContextTimeoutEnabled = true
+			o.ContextTimeoutEnabled, o.DialerRetries = true, 1
 			t.secure(o.TLSConfig)
 			return redis.NewClient(o)
 		})
