@@ -333,7 +333,7 @@ func (t target) plain() string {
 }
 
 // client returns a client. Nothing is sent yet. It dials once in an attempt, so that the cause of a failure comes in
-// time. It obeys the deadline of a ctx, as fairlock doctor recommends, except on a Cluster. There go-redis would give up
+// time. It obeys the deadline of a ctx, as fairlock doctor recommends, except on a Cluster. There go-redis would end
 // its search for the list of commands while a node hangs, and begin it again with each request. So each request could
 // take 5 s, and a command sends few requests.
 func (t target) client() (rdb redis.UniversalClient, err error) {
