@@ -205,10 +205,8 @@ func TestSentinel_PlannedFailover(t *testing.T) {
 		assert.True(t, c.third.pending())
 		unlock(t, held)
 		unlock(t, c.third.granted(t))
-		if i > 0 {
-			assert.Zero(t, lostNotifications.Load(), "it is woken by a message")
-		}
 	}
+	assert.Less(t, lostNotifications.Load(), int64(2*(len(all)-1)), "they are woken by messages") // or heartbeats find all
 	passing.Wait()
 	for i, p := range mutexes {
 		lostIfAtAll(t, p.third.granted(t).Unlock(t.Context()))

@@ -80,7 +80,7 @@ func New(rdb Redis, cfg Config) (*Client, error) {
 func (c *Client) repeatReleases() {
 	if t, err := c.tasks.Begin(); err == nil {
 		defer t.End()
-		c.releases.Repeat(t)
+		c.releases.Repeat(c.tasks.Life(), t, c.calls)
 	}
 }
 

@@ -62,6 +62,10 @@ func TestHolding(t *testing.T) {
 		"5000 paused, 5000 detach expired, 5000 ended expired, 5000 sent release, 9999 idle",
 		"100 close, 100 detach closed, 100 err closed, 100 ended closed, 100 unlock closed, 9999 idle",
 		"2967 renewals 2, 2967 redis away, 4946 renewals 8, 4947 err unreachable, 4947 ended unreachable, 4947 close, 9999 idle",
+		// A release that a failover may have lost is sent again, also one whose reply comes after that of the other server.
+		"100 unlock released, 100 sent release, 100 ended released, 3000 failover nil, 3099 idle, 3100 sent leave with a tombstone, 9999 idle",
+		"100 failover nil, 199 unlock released, 199 sent release, 199 ended released, 200 sent leave with a tombstone, 9999 idle",
+		"100 unlock released, 100 sent release, 100 ended released, 3001 failover nil, 9999 idle",
 		// Its end is reported after its begin.
 		"unannounced: 100 detach nil, 200 announce, 200 ended detached, 9999 idle",
 	} {
@@ -99,7 +103,7 @@ func newMachine(t *testing.T, what string) *machine {
 	tasks, log := task.NewGroup(), slog.New(slog.DiscardHandler)
 	m.env = &Env{
 		Tasks: tasks, Calls: call.New(nil, tasks, m.clock, log, "c"), Clock: m.clock, Log: log,
-		Redis: m, Lock: "x", TTL: ttl, WaiterTTL: 2 * ttl,
+		Redis: m, Lock: "x", TTL: ttl, WaiterTTL: 2 * ttl, Releases: &Releases{},
 		Handed:  func(task.Task, script.Handoff) { m.free() },
 		Renewed: func(Grant, time.Time, error) { m.free() },
 		Ended: func(_ Grant, _ time.Duration, err error) {
@@ -215,6 +219,11 @@ func (m *machine) do(at, what, want, event string) {
 		got = outcome(<-m.ended, "released")
 	case "announce":
 		m.h.Announce()
+	case "failover":
+		begun, err := m.env.Tasks.Begin()
+		require.NoError(m.t, err)
+		m.env.Releases.Repeat(m.env.Tasks.Life(), begun, m.env.Calls)
+		begun.End()
 	case "close":
 		m.env.Tasks.End()
 	}

@@ -165,8 +165,9 @@ const (
 	remembered = 3 * time.Second
 	// maxRemembered is how many are remembered, and maxRepeats how often each is sent again.
 	maxRemembered, maxRepeats = 1000, 3
-	// repeatDelay lets the request that has found the other server go first, or the heartbeats after a new subscription.
-	repeatDelay = 10 * time.Millisecond
+	// repeatDelay is for the requests that are still with the old server. Their replies may come after the first of the
+	// other server.
+	repeatDelay = 100 * time.Millisecond
 )
 
 // Releases are the latest releases of a client. A failover may lose one, and then the lock stays taken until an unused
@@ -197,18 +198,13 @@ func (r *Releases) add(env *Env, e ending) {
 }
 
 // Repeat sends the releases again, in the background. Call it when Redis may be another server than before.
-func (r *Releases) Repeat(t task.Task) {
-	due := r.due()
-	if len(due) == 0 {
-		return
-	}
-	env := due[0].env
+func (r *Releases) Repeat(life context.Context, t task.Task, calls *call.Calls) {
 	t.Go(func(t task.Task) {
-		if !env.Calls.Sleep(env.Tasks.Life(), repeatDelay) {
+		if !calls.Sleep(life, repeatDelay) {
 			return
 		}
-		for _, l := range due {
-			err := l.env.Calls.Briefly(l.env.Tasks.Life(), func(ctx context.Context) error {
+		for _, l := range r.due() {
+			err := calls.Briefly(life, func(ctx context.Context) error {
 				_, err := l.env.release(ctx, t, l.ending)
 				return err
 			})
