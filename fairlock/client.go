@@ -53,7 +53,8 @@ func New(rdb Redis, cfg Config) (*Client, error) {
 	tasks := task.NewGroup()
 	calls := call.New(rdb, tasks, cfg.Clock, cfg.Logger, cfg.Name)
 	c := &Client{cfg: cfg, tasks: tasks, calls: calls}
-	calls.OnOtherServer(c.repeatReleases)
+	otherServer := func() { c.releases.Repeat(tasks, cfg.Clock) }
+	calls.OnOtherServer(otherServer)
 	_, cluster := rdb.(*redis.ClusterClient)
 	var others []string // after a failure not nil; on a Cluster one channel, whose node is probably another one
 	c.waiters = wait.New(wait.Env{
@@ -68,20 +69,12 @@ func New(rdb Redis, cfg Config) (*Client, error) {
 		},
 		Subscription: func(err error) {
 			if err == nil && others != nil { // it comes up again
-				c.repeatReleases()
+				otherServer()
 			}
 			emit(cfg.Trace.Subscription, err)
 		},
 	})
 	return c, nil
-}
-
-// repeatReleases resends the releases that a failover may have lost.
-func (c *Client) repeatReleases() {
-	if t, err := c.tasks.Begin(); err == nil {
-		defer t.End()
-		c.releases.Repeat(c.tasks.Life(), t, c.calls)
-	}
 }
 
 // readTimeout returns how long a client of go-redis waits for a reply; 0: unknown, or without limit.

@@ -220,10 +220,7 @@ func (m *machine) do(at, what, want, event string) {
 	case "announce":
 		m.h.Announce()
 	case "failover":
-		begun, err := m.env.Tasks.Begin()
-		require.NoError(m.t, err)
-		m.env.Releases.Repeat(m.env.Tasks.Life(), begun, m.env.Calls)
-		begun.End()
+		m.env.Releases.Repeat(m.env.Tasks, m.clock)
 	case "close":
 		m.env.Tasks.End()
 	}

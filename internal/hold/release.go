@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/call"
+	"github.com/fairlock/fairlock-go/internal/clock"
 	"github.com/fairlock/fairlock-go/internal/errs"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/task"
@@ -198,21 +199,25 @@ func (r *Releases) add(env *Env, e ending) {
 }
 
 // Repeat sends the releases again, in the background. Call it when Redis may be another server than before.
-func (r *Releases) Repeat(life context.Context, t task.Task, calls *call.Calls) {
-	t.Go(func(t task.Task) {
-		if !calls.Sleep(life, repeatDelay) {
-			return
-		}
-		for _, l := range r.due() {
-			err := calls.Briefly(life, func(ctx context.Context) error {
-				_, err := l.env.release(ctx, t, l.ending)
-				return err
-			})
-			if err != nil { // the leases expire
-				return
-			}
+func (r *Releases) Repeat(tasks *task.Group, clk clock.Clock) {
+	clk.AfterFunc(repeatDelay, func() {
+		if t, err := tasks.Begin(); err == nil {
+			t.Go(r.send)
+			t.End()
 		}
 	})
+}
+
+func (r *Releases) send(t task.Task) {
+	for _, l := range r.due() {
+		err := l.env.Calls.Briefly(l.env.Tasks.Life(), func(ctx context.Context) error {
+			_, err := l.env.release(ctx, t, l.ending)
+			return err
+		})
+		if err != nil { // the leases expire
+			return
+		}
+	}
 }
 
 // due returns the releases to send again, the newest first, because it is the most likely to be lost.
