@@ -384,6 +384,8 @@ func TestOutage_NamesWhyThereIsNoConnection(t *testing.T) {
 			_, err := c.Mutex("x").Lock(ctx)
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			require.ErrorContains(t, err, cause.Error())
+			begin(t, c.Mutex("x").Lock)
+			until(t, func() bool { return !c.Stats().OutageSince.IsZero() })
 			require.NoError(t, c.Close()) // nobody writes to log any more
 			assert.Regexp(t, "outage begins.*"+regexp.QuoteMeta(cause.Error()), log.String())
 		})

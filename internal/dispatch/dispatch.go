@@ -56,6 +56,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"regexp"
 	"runtime"
 	"slices"
@@ -114,6 +115,8 @@ type Dispatcher struct {
 	end     context.CancelFunc
 	work    chan *batch    // to idle senders; holds one for each
 	senders sync.WaitGroup // and inline requests
+
+	connecting sync.Mutex // held while connect runs; before mu
 
 	mu             sync.Mutex
 	closed         bool        // guarded by mu
@@ -453,21 +456,33 @@ func (d *Dispatcher) look() {
 	for _, lock := range failed {
 		d.note(lock, err)
 	}
-	if first && d.plain != nil && d.plain.PoolStats().TotalConns == 0 {
+	if first && d.plain != nil {
 		d.senders.Go(d.connect)
 	}
 }
 
-// connect learns why no connection can be made.
+// connect learns why no connection can be made, unless there is one, or Redis replies meanwhile.
 func (d *Dispatcher) connect() {
-	options := d.plain.Options()
-	conn, err := options.Dialer(d.life, options.Network, options.Addr)
-	if err == nil {
-		_ = conn.Close()
+	if !d.connecting.TryLock() {
+		return
+	}
+	defer d.connecting.Unlock()
+	d.mu.Lock()
+	answered := d.answered
+	d.mu.Unlock()
+	var err error
+	if d.plain.PoolStats().TotalConns == 0 {
+		var conn net.Conn
+		options := d.plain.Options()
+		if conn, err = options.Dialer(d.life, options.Network, options.Addr); err == nil {
+			_ = conn.Close()
+		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.unconnected = err
+	if d.answered.Equal(answered) {
+		d.unconnected = err
+	}
 }
 
 // stepLocked does what is due for a batch after the given number of steps. It appends the locks of requests that have

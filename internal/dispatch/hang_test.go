@@ -3,6 +3,7 @@ package dispatch_test
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -108,6 +109,39 @@ func TestHang_NoConnection(t *testing.T) {
 			require.EqualError(t, err, test.want)
 			require.NoError(t, send(t.Context(), d, "y"))
 		}
+	})
+}
+
+// One dial at a time looks for the cause, and what it finds does not count if Redis has replied meanwhile.
+func TestHang_LateDial(t *testing.T) {
+	var dials atomic.Int32
+	plain := func(t *testing.T, s *server) redis.Scripter {
+		rdb := client(t, s)
+		rdb.Options().Dialer = func(context.Context, string, string) (net.Conn, error) {
+			dials.Add(1)
+			time.Sleep(5 * time.Second)
+			return nil, errors.New("no connection")
+		}
+		return rdb
+	}
+	bubbleOf(t, "plain", 0, plain, func(t *testing.T, s *server, d *dispatch.Dispatcher, _ int) {
+		_, end := s.dead("x", 100)
+		defer end()
+		hang := func(limit time.Duration) {
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			_, err := d.Send(ctx, s.request("x"))
+			assert.EqualError(t, err, "Redis did not reply")
+		}
+		for range 3 {
+			s.callers.Go(func() { hang(3 * time.Second) })
+			time.Sleep(600 * time.Millisecond)
+		}
+		require.NoError(t, send(t.Context(), d, "y"))
+		time.Sleep(4 * time.Second)
+		hang(400 * time.Millisecond)
+		s.callers.Wait()
+		assert.EqualValues(t, 1, dials.Load())
 	})
 }
 

@@ -202,7 +202,7 @@ func (r *Releases) add(env *Env, e ending) {
 func (r *Releases) Repeat(tasks *task.Group, clk clock.Clock) {
 	clk.AfterFunc(repeatDelay, func() {
 		if t, err := tasks.Begin(); err == nil {
-			t.Go(r.send)
+			t.Stay(r.send) // the releases were acknowledged, so Shutdown does not wait
 			t.End()
 		}
 	})

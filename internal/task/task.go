@@ -79,7 +79,7 @@ func (t Task) Go(f func(Task)) {
 	}()
 }
 
-// Stay is Go for an f that returns only when the group is closed. Shutdown does not wait for it.
+// Stay is Go for an f that returns when the group is closed, if not before. Shutdown does not wait for it.
 func (t Task) Stay(f func(Task)) { t.group.tasks.Go(func() { f(t) }) }
 
 // Lease is a group's entry of a lease.
