@@ -75,6 +75,7 @@ func TestRefusedWrites(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
 			m := newMachine(t, newServer(t, redistest.Start(t)), k)
+			m.rdb.Options().MaxRetries = 0 // go-redis pauses between them
 			accept := func() { m.do(t, "REPLICAOF", "NO", "ONE") }
 			refuse := func() { m.do(t, "REPLICAOF", host, port) }
 			m.eachSample(refuse, func(lock, name string, s sample, before, after contents, err error) {
