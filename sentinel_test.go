@@ -206,7 +206,8 @@ func TestSentinel_PlannedFailover(t *testing.T) {
 		unlock(t, held)
 		unlock(t, c.third.granted(t))
 	}
-	assert.Less(t, lostNotifications.Load(), int64(2*(len(all)-1)), "they are woken by messages") // or heartbeats find all
+	// A heartbeat may be ahead of a message. It finds each grant of a client that receives none.
+	assert.Less(t, lostNotifications.Load(), int64(len(all)-1), "both clients are woken by messages")
 	passing.Wait()
 	for i, p := range mutexes {
 		lostIfAtAll(t, p.third.granted(t).Unlock(t.Context()))
