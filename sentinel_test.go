@@ -138,7 +138,7 @@ func passes(t *testing.T, clients []*fairlock.Client) (all []*passed) {
 // charge, the first after 2.1 to 2.4 s, and until then a client that listens to it uses the old primary.
 //
 //fairlock:fault A planned failover, and clients that work all the while
-//fairlock:fault A planned failover of Sentinel: no call fails while its ctx lasts; the next grant follows within 2 s of the sentinels' choice, also if a release was lost; each client may lose notifications once, for 2 s, and is woken by messages again
+//fairlock:fault A planned failover of Sentinel: no call fails while its ctx lasts; the next grant follows within 2 s of the sentinels' choice, also if a release was lost, unless the old primary replied to it over 100 ms after the new one first replied (then at the end of the lease); each client may lose notifications once, for 2 s, and is woken by messages again
 func TestSentinel_PlannedFailover(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartSentinels(t, 2)
