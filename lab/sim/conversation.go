@@ -215,16 +215,15 @@ func (c *conversation) sent(e exchange) {
 func (c *conversation) answered(e exchange) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(e.reply) == 0 || e.reply[0] == "error" {
-		return
-	}
 	switch {
+	case len(e.reply) == 0 || e.reply[0] == "error":
+	case e.verb == "resume" && (e.reply[0] == "lost" || e.reply[0] == "NOSCRIPT"):
+		delete(c.waiting, e.args[4])
+	case e.reply[0] == "NOSCRIPT":
 	case e.verb == "leave":
 		for _, token := range e.args[4:] {
 			delete(c.leaving, token)
 		}
-	case e.verb == "resume" && e.reply[0] == "lost":
-		delete(c.waiting, e.args[4])
 	case e.verb == "acquire" && e.reply[0] == "queued":
 		token := e.args[1]
 		if _, ok := c.waiting[token]; !ok && !c.over[token] {
@@ -305,8 +304,11 @@ func (c *conversation) send(cmds []redis.Cmder, next func() error) error {
 }
 
 func replyOf(cmd redis.Cmder) []string {
-	reply := cmd.(*redis.Cmd).Val()
-	if cmd.Err() != nil || reply == nil {
+	reply, err := cmd.(*redis.Cmd).Result()
+	switch {
+	case redis.HasErrorPrefix(err, "NOSCRIPT"): // it was not run
+		return []string{"NOSCRIPT"}
+	case err != nil || reply == nil:
 		return []string{"error"}
 	}
 	return words([]any{reply})
@@ -331,7 +333,10 @@ func (c *conversation) DialHook(next redis.DialHook) redis.DialHook { return nex
 
 func (c *conversation) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		return c.send([]redis.Cmder{cmd}, func() error { return next(ctx, cmd) })
+		return c.send([]redis.Cmder{cmd}, func() error {
+			cmd.SetErr(next(ctx, cmd)) // go-redis does so after its hooks
+			return cmd.Err()
+		})
 	}
 }
 
