@@ -66,6 +66,8 @@ func TestHolding(t *testing.T) {
 		"100 unlock released, 100 sent release, 100 ended released, 3000 failover nil, 3099 idle, 3100 sent leave with a tombstone, 9999 idle",
 		"100 failover nil, 199 unlock released, 199 sent release, 199 ended released, 200 sent leave with a tombstone, 9999 idle",
 		"100 unlock released, 100 sent release, 100 ended released, 3001 failover nil, 9999 idle",
+		// Shutdown does not wait for that, as the release was acknowledged.
+		"100 failover nil, 199 unlock released, 199 sent release, 199 ended released, 199 redis away, 200 sent leave with a tombstone, 200 shutdown <nil>, 9999 idle",
 		// Its end is reported after its begin.
 		"unannounced: 100 detach nil, 200 announce, 200 ended detached, 9999 idle",
 	} {
@@ -221,6 +223,10 @@ func (m *machine) do(at, what, want, event string) {
 		m.h.Announce()
 	case "failover":
 		m.env.Releases.Repeat(m.env.Tasks, m.clock)
+	case "shutdown":
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		got = fmt.Sprint(m.env.Tasks.Shutdown(ctx, m.env.Tasks.Close))
+		cancel()
 	case "close":
 		m.env.Tasks.End()
 	}
