@@ -38,7 +38,7 @@ const (
 	// connecting is how long the first connection may take.
 	connecting = 5 * time.Second
 	// probing is how long it may take to find out whether a port speaks TLS.
-	probing = time.Second
+	probing = 2 * time.Second
 	// shortLimit is how long it may take to close connections, or to learn more about an error when ctx has ended.
 	shortLimit = 50 * time.Millisecond
 )
@@ -73,7 +73,7 @@ func (c *connection) open(ctx context.Context) (redis.UniversalClient, error) {
 	}
 	answered := patiently("connecting to " + target.where())
 	reason := make(chan error, 1)
-	probe := time.AfterFunc(probing/2, func() { reason <- target.reason() })
+	probe := time.AfterFunc(probing/4, func() { reason <- target.reason() })
 	err = ping(ctx, rdb)
 	answered()
 	early := probe.Stop()
@@ -88,7 +88,7 @@ func (c *connection) open(ctx context.Context) (redis.UniversalClient, error) {
 	if early {
 		probe.Reset(0)
 	}
-	limit := 2 * probing
+	limit := probing
 	if ctx.Err() != nil {
 		limit = shortLimit
 	}
