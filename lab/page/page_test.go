@@ -211,47 +211,6 @@ func (s *site) queue(lock, client string) {
 	<-queued
 }
 
-// names have HTML, quotes, slashes, dots, control characters, other bytes, and 1 KiB.
-var names = []string{
-	`<script>alert(1)</script><img src=x onerror=alert(1)>`, `"'` + "`", `a//b`, `../../etc`, `.`, `a&b=c;d#e?f%41+g`,
-	"\x00\x1b[31m\r\n", "\xff\xfe", `</textarea><b>`, "a b", "\u202egnp.exe", "日本語", strings.Repeat("x", 1024),
-}
-
-// Every name leads from the list to its lock, and can be typed to take it, also without JavaScript. The browser has
-// nothing to complain about.
-func TestPage_Names(t *testing.T) {
-	s := visit(t, t.Name())
-	leases := map[string]*fairlock.Lease{}
-	for _, name := range names {
-		leases[name] = s.hold(name, "web")
-	}
-	for i, name := range names {
-		call(s, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: i%2 == 1})
-		s.open("")
-		link := fmt.Sprintf(`//main//a[bdi=%s]`, literal(shown(name)))
-		s.do(chromedp.Click(link), chromedp.WaitVisible(chromedp.CSS("h1 .name")))
-		require.Equal(t, shown(name), look(s, chromedp.TextContent(chromedp.CSS("h1 .name"))))
-		s.do(chromedp.Click(chromedp.CSS("a.danger")), chromedp.SendKeys(chromedp.CSS("textarea"), shown(name)),
-			chromedp.Click(chromedp.CSS("button.danger")), chromedp.WaitVisible(`//h1[.="Released"]`))
-		require.ErrorIs(t, leases[name].Renew(t.Context()), fairlock.ErrLost)
-	}
-	require.Empty(t, s.complaints())
-}
-
-// shown is a name as the page shows it.
-func shown(name string) string {
-	quoted := fmt.Sprintf("%q", name)
-	if quoted == `"`+name+`"` && !strings.Contains(name, " ") {
-		return name
-	}
-	return quoted
-}
-
-// literal is a text in XPath, which has no escapes.
-func literal(text string) string {
-	return `concat("` + strings.ReplaceAll(text, `"`, `",'"',"`) + `","")`
-}
-
 // A change shows within a second. What has the focus keeps it.
 func TestPage_Refreshes(t *testing.T) {
 	s := visit(t, t.Name())
@@ -311,22 +270,6 @@ func TestPage_GreysWhatIsOld(t *testing.T) {
 	awaitGrey("in use, with waiters, oldest wait, missed renewals")
 	s.link.Mend()
 	awaitGrey("")
-}
-
-// A form of another site takes no lock.
-func TestPage_OtherSite(t *testing.T) {
-	s := visit(t, t.Name())
-	lease := s.hold("m", "web-1")
-	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/html")
-		_, _ = fmt.Fprintf(w,
-			`<form method="post" action="%srelease?kind=mutex&amp;name=m&amp;fence=%d"><input name="typed" value="m"><button>x</button></form>`,
-			s.url, lease.Fence())
-	}))
-	defer other.Close()
-	s.do(chromedp.Navigate(other.URL), chromedp.Click(chromedp.CSS("button")), chromedp.WaitVisible(chromedp.CSS("main")))
-	require.Contains(t, s.text(), "comes from another site")
-	require.NoError(t, lease.Renew(t.Context()))
 }
 
 // elect starts n candidates, which run until the end of the test. The first one leads.
