@@ -2,7 +2,6 @@ package otelfairlock_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -10,8 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel"
-	apimetric "go.opentelemetry.io/otel/metric"
-	"go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -27,40 +24,30 @@ import (
 func TestMetrics_Instruments(t *testing.T) {
 	guide, err := os.ReadFile("../../docs/instrumentation.md")
 	require.NoError(t, err)
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		o := observe(t, nil)
-		client := s.Client(fairlock.Config{Trace: o.trace})
-		m, lock := client.Mutex("x"), s.Mutex("x")
-		for _, lost := range []bool{false, true} { // a lease that is lost, after a handoff whose notification may be lost
-			other := lock.HoldAs("other")
-			if lost {
-				client.Link.DropNotifications()
+	o := observe(t, nil)
+	e := fairlock.Event{Ctx: t.Context(), ID: fairlock.ID{Kind: "mutex", Name: "x"}}
+	o.trace.Queued(fairlock.QueuedInfo{Event: e})
+	o.trace.NotificationLost(e)
+	o.trace.Granted(fairlock.GrantedInfo{Event: e})
+	o.trace.Renewed(fairlock.RenewedInfo{Event: e})
+	o.trace.Ended(fairlock.EndedInfo{Event: e, Err: fairlock.ErrLost})
+	all := o.metrics(t)
+	assert.Len(t, all, 7)
+	for name, m := range all {
+		kind := "counter"
+		switch data := m.Data.(type) {
+		case metricdata.Histogram[float64]:
+			kind = "histogram"
+			bounds := []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10}
+			assert.Equal(t, bounds, data.DataPoints[0].Bounds, name)
+		case metricdata.Sum[int64]:
+			if !data.IsMonotonic {
+				kind = "up-down counter"
 			}
-			go func() { _, _ = m.Lock(t.Context()) }()
-			pass(second / 2)
-			require.NoError(t, other.Unlock(t.Context()))
-			pass(4 * second)
-			lock.ForceRelease()
-			pass(4 * second)
 		}
-		all := o.metrics(t)
-		assert.Len(t, all, 7)
-		for name, m := range all {
-			kind := "counter"
-			switch data := m.Data.(type) {
-			case metricdata.Histogram[float64]:
-				kind = "histogram"
-				bounds := []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10}
-				assert.Equal(t, bounds, data.DataPoints[0].Bounds, name)
-			case metricdata.Sum[int64]:
-				if !data.IsMonotonic {
-					kind = "up-down counter"
-				}
-			}
-			assert.NotEmpty(t, m.Description, name)
-			assert.Contains(t, string(guide), fmt.Sprintf("| `%s` | %s, `%s` |", name, kind, m.Unit))
-		}
-	})
+		assert.NotEmpty(t, m.Description, name)
+		assert.Contains(t, string(guide), fmt.Sprintf("| `%s` | %s, `%s` |", name, kind, m.Unit))
+	}
 }
 
 // Without providers, New uses the global ones.
@@ -79,23 +66,4 @@ func TestNew_GlobalProviders(t *testing.T) {
 	})
 	assert.Len(t, o.metrics(t), 3, "leases and the durations")
 	assert.Len(t, spans.Ended(), 2)
-}
-
-// A MeterProvider that refuses an instrument is an error.
-func TestNew_Refused(t *testing.T) {
-	_, err := otelfairlock.New(otelfairlock.Config{MeterProvider: refusing{}})
-	assert.EqualError(t, err, "refused fairlock.waiters\nrefused fairlock.leases")
-}
-
-// refusing makes no up-down counters.
-type refusing struct{ noop.MeterProvider }
-
-func (refusing) Meter(string, ...apimetric.MeterOption) apimetric.Meter { return refusingMeter{} }
-
-type refusingMeter struct{ noop.Meter }
-
-func (refusingMeter) Int64UpDownCounter(
-	name string, _ ...apimetric.Int64UpDownCounterOption,
-) (apimetric.Int64UpDownCounter, error) {
-	return noop.Int64UpDownCounter{}, errors.New("refused " + name)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/sdk/metric"
@@ -21,17 +20,9 @@ import (
 // The tests run in bubbles of testing/synctest, on a server in memory. There, time passes only while every goroutine
 // waits, so durations are exact.
 
-const second = time.Second
-
 func bubble(t *testing.T, test func(t *testing.T, s *fairlocktest.Server)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { test(t, fairlocktest.NewServer(t)) })
-}
-
-// pass lets time pass, and returns when everything has happened that happens until then.
-func pass(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
 }
 
 // observer has what a Trace makes.
