@@ -142,6 +142,19 @@ func TestTheCodeOfThePagesRuns(t *testing.T) {
 	}
 }
 
+// Each line of the code of contrib/gocron's README stands in one of its examples, which are run.
+func TestTheCodeOfTheGocronReadmeRuns(t *testing.T) {
+	indents := regexp.MustCompile(`(?m)^\s+`)
+	examples := indents.ReplaceAllString(read(t, "../contrib/gocron/example_test.go"), "")
+	blocks := goBlock.FindAllStringSubmatch(read(t, "../contrib/gocron/README.md"), -1)
+	require.Len(t, blocks, 3)
+	for _, block := range blocks {
+		for line := range strings.Lines(indents.ReplaceAllString(block[1], "")) {
+			assert.Contains(t, examples, "\n"+line)
+		}
+	}
+}
+
 // docs/instrumentation.md explains every line that the library logs, and no other.
 func TestEveryLineThatIsLoggedIsExplained(t *testing.T) {
 	files := []string{"../leader/elector.go", "../contrib/prometheus/locks.go"}
