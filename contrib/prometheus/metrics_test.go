@@ -3,6 +3,7 @@ package promfairlock_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -68,100 +69,65 @@ func values(t *testing.T, collectors ...prometheus.Collector) map[string]float64
 	return found
 }
 
-// client is a client with metrics of its own, as each process has.
-type client struct {
-	*fairlocktest.Client
-	metrics *promfairlock.Metrics
-}
-
-// counted returns a client with metrics.
-func counted(s *fairlocktest.Server, cfg promfairlock.Config) client {
-	metrics := promfairlock.New(cfg)
-	return client{s.Client(fairlock.Config{Trace: metrics.Trace()}), metrics}
-}
-
 // A second one that is equal is refused as client_golang's metrics are, and the first can be used instead.
 func TestMetrics_AlreadyRegistered(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	first := promfairlock.New(promfairlock.Config{})
+	registry, first := prometheus.NewRegistry(), promfairlock.New(promfairlock.Config{})
 	require.NoError(t, registry.Register(first))
 	var already prometheus.AlreadyRegisteredError
 	require.ErrorAs(t, registry.Register(promfairlock.New(promfairlock.Config{})), &already)
 	assert.Same(t, first, already.ExistingCollector)
-
-	named := func(name string) *promfairlock.Metrics {
-		return promfairlock.New(promfairlock.Config{Name: func(string) string { return name }})
-	}
-	err := registry.Register(named("f"))
-	require.Error(t, err)
-	require.NotErrorAs(t, err, &already, "it has another label")
-	registry, first = prometheus.NewRegistry(), named("f")
-	require.NoError(t, registry.Register(first))
-	require.ErrorAs(t, registry.Register(named("g")), &already)
-	assert.Same(t, first, already.ExistingCollector, "functions are not compared")
 }
 
 // Losses can be counted by their increase from the beginning: the series are there, at 0, once there is a lease.
 func TestMetrics_LossesBeginAtZero(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		c := counted(s, promfairlock.Config{})
-		_, err := c.Mutex("x").Lock(t.Context())
-		require.NoError(t, err)
-		var types []string
-		for _, f := range gather(t, c.metrics) {
-			for _, m := range f.GetMetric() {
-				if f.GetName() == "fairlock_lease_losses_total" {
-					types = append(types, m.GetLabel()[0].GetValue())
-				}
+	metrics := promfairlock.New(promfairlock.Config{})
+	metrics.Trace().Granted(fairlock.GrantedInfo{})
+	var types []string
+	for _, f := range gather(t, metrics) {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "fairlock_lease_losses_total" {
+				types = append(types, m.GetLabel()[0].GetValue())
 			}
 		}
-		assert.Equal(t, []string{"expired", "refused", "revoked", "unreachable"}, types)
-	})
+	}
+	assert.Equal(t, []string{"expired", "refused", "revoked", "unreachable"}, types)
 }
 
 // Each value has the exemplar of its caller's ctx, unless client_golang would panic for the values.
 func TestMetrics_Exemplar(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		c := counted(s, promfairlock.Config{Exemplar: func(ctx context.Context) prometheus.Labels {
-			if id, ok := ctx.Value(traceID{}).(string); ok {
-				return prometheus.Labels{"trace_id": id}
-			}
-			return nil
-		}})
-		exemplars := func() (found []string) {
-			for _, f := range gather(t, c.metrics) {
-				for _, m := range f.GetMetric() {
-					all := []*dto.Exemplar{m.GetCounter().GetExemplar()}
-					for _, b := range m.GetHistogram().GetBucket() {
-						all = append(all, b.GetExemplar())
-					}
-					for _, e := range all {
-						if e != nil {
-							found = append(found, fmt.Sprint(f.GetName(), " ", e.GetLabel()[0].GetValue()))
-						}
-					}
+	metrics := promfairlock.New(promfairlock.Config{Exemplar: func(ctx context.Context) prometheus.Labels {
+		if id, ok := ctx.Value(traceID{}).(string); ok {
+			return prometheus.Labels{"trace_id": id}
+		}
+		return nil
+	}})
+	id := strings.Repeat("é", prometheus.ExemplarMaxRunes-len("trace_id"))
+	for _, caller := range []any{nil, "\xff", id + "é", id} {
+		e := fairlock.Event{Ctx: context.WithValue(t.Context(), traceID{}, caller)}
+		metrics.Trace().Granted(fairlock.GrantedInfo{Event: e})
+		metrics.Trace().Renewed(fairlock.RenewedInfo{Event: e})
+		metrics.Trace().Ended(fairlock.EndedInfo{Event: e, Err: fairlock.ErrLost})
+		var found []string
+		for _, f := range gather(t, metrics) {
+			for _, m := range f.GetMetric() {
+				all := []*dto.Exemplar{m.GetCounter().GetExemplar()}
+				for _, b := range m.GetHistogram().GetBucket() {
+					all = append(all, b.GetExemplar())
+				}
+				for _, e := range slices.DeleteFunc(all, func(e *dto.Exemplar) bool { return e == nil }) {
+					found = append(found, fmt.Sprint(f.GetName(), " ", e.GetLabel()[0].GetValue()))
 				}
 			}
-			return found
 		}
-		lose := func(ctx context.Context) {
-			lease, err := c.Mutex("x").Lock(ctx)
-			require.NoError(t, err)
-			require.NoError(t, lease.Renew(t.Context()))
-			s.Mutex("x").ForceRelease()
-			require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrLost)
+		if caller != id {
+			assert.Empty(t, found, caller)
+			continue
 		}
-		id := strings.Repeat("é", prometheus.ExemplarMaxRunes-len("trace_id"))
-		for _, none := range []any{nil, "\xff", id + "é"} {
-			lose(context.WithValue(t.Context(), traceID{}, none))
-		}
-		assert.Empty(t, exemplars())
-		lose(context.WithValue(t.Context(), traceID{}, id))
 		assert.Equal(t, []string{
 			"fairlock_hold_duration_seconds " + id, "fairlock_lease_losses_total " + id, "fairlock_lease_renewals_total " + id,
 			"fairlock_wait_duration_seconds " + id,
-		}, exemplars())
-	})
+		}, found)
+	}
 }
 
 // What an uncontended lock gives is counted without memory of its own.
