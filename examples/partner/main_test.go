@@ -74,26 +74,3 @@ func TestPartner_Rate(t *testing.T) {
 		}
 	})
 }
-
-// A tenant with too many requests that wait is told so, another one is not. At the end, those who wait are told to try
-// again.
-func TestPartner_FullLineAndDrain(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		client := fairlocktest.NewServer(t).Client(fairlock.Config{})
-		replica, statuses := limited(client.Client, ok), make(chan int, ofTenant+waiting)
-		for range ofTenant + waiting {
-			go func() { statuses <- status(replica, "ann") }()
-		}
-		synctest.Wait()
-		assert.Equal(t, http.StatusTooManyRequests, status(replica, "ann"))
-		assert.Equal(t, http.StatusOK, status(replica, "bob"))
-		assert.Equal(t, http.StatusBadRequest, status(replica, ""))
-		require.NoError(t, client.Shutdown(t.Context()))
-		count := map[int]int{}
-		for range ofTenant + waiting {
-			count[<-statuses]++
-		}
-		assert.Equal(t, map[int]int{http.StatusOK: ofTenant, http.StatusServiceUnavailable: waiting}, count)
-	})
-}
