@@ -323,54 +323,22 @@ func TestRun_CannotCampaign(t *testing.T) {
 	})
 }
 
-// Everybody can ask who leads. TestRun_Scenarios shows when that changes.
+// Everybody can ask where the leader is. TestRun_Scenarios shows when that changes. The lease has the TTL of the Config.
 func TestLeader(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		observer := leader.New(s.Client(fairlock.Config{}).Client, "x", leader.Config{})
 		client := s.Client(fairlock.Config{Name: "web-3"}).Client
 		leads := func(context.Context) error {
 			pass(time.Minute)
+			assert.Equal(t, time.Hour, s.Mutex("x").State().Holders[0].Token.TTL())
 			name, since, err := observer.Leader(t.Context())
 			assert.Equal(t, time.Minute, time.Since(since))
 			return errors.Join(err, errors.New(name))
 		}
 		for address, want := range map[string]string{"": "web-3", "http://[fd00::1]:8080/ü x": "http://[fd00::1]:8080/ü x"} {
-			err := leader.New(client, "x", leader.Config{Address: address}).Run(t.Context(), leads)
-			require.EqualError(t, err, want)
+			e := leader.New(client, "x", leader.Config{Address: address, TTL: time.Hour})
+			require.EqualError(t, e.Run(t.Context(), leads), want)
 		}
-		require.NoError(t, client.Mutex("x").Do(t.Context(), func(ctx context.Context) error {
-			assert.False(t, s.Mutex("x").State().Holders[0].Leader)
-			name, since, err := observer.Leader(ctx)
-			assert.Equal(t, []any{"", true}, []any{name, since.IsZero()}, "a holder by Mutex.Lock is no leader")
-			return err
-		}))
-		s.Stop()
-		_, _, err := observer.Leader(t.Context())
-		require.Error(t, err)
-	})
-}
-
-// The leases have the TTL of Options, and the pauses go by the client's Clock.
-func TestNew_Options(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		slow := s.LocalClock()
-		slow.SetRate(0.5)
-		client := s.Client(fairlock.Config{MaxWaiters: 1, Clock: slow})
-		e := leader.New(client.Client, "x", leader.Config{TTL: time.Minute, Logger: slog.New(slog.DiscardHandler)})
-		s.Mutex("x").CrashHolding("crashed", time.Hour)
-		s.Mutex("x").CrashQueued("waiter", time.Hour)
-		began, stopped := time.Now(), make(chan error)
-		go func() {
-			stopped <- e.Run(t.Context(), func(ctx context.Context) error {
-				assert.Equal(t, 2*time.Second, time.Since(began).Truncate(time.Microsecond), "the Clock rounds")
-				assert.Equal(t, time.Minute, e.Lease().Token().TTL())
-				return errWork
-			})
-		}()
-		pass(time.Second)
-		s.Mutex("x").ForceRelease() // the waiter has it
-		s.Mutex("x").ForceRelease()
-		require.Equal(t, errWork, <-stopped)
 	})
 }
 
