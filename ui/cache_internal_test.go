@@ -9,8 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// While Redis hangs, what is to be read is no more than what is known, however many locks are asked for.
-func TestCache_QueueIsBounded(t *testing.T) {
+// Of all locks that were ever asked for, some are known, and while Redis hangs, no more are to be read. One that was
+// forgotten is read again.
+func TestCache_IsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, replies := context.WithCancel(t.Context())
@@ -25,11 +26,13 @@ func TestCache_QueueIsBounded(t *testing.T) {
 		}
 		synctest.Wait()
 		l.mu.Lock()
-		queued := len(l.queue)
+		known, queued := len(l.known), len(l.queue)
 		l.mu.Unlock()
+		require.Equal(t, maxKnown, known)
 		require.LessOrEqual(t, queued, maxKnown)
 		replies()
 		time.Sleep(time.Minute)
 		require.Equal(t, 10*maxKnown-1, l.peek(10*maxKnown-1).value)
+		require.Equal(t, 1, l.get(t.Context(), 1).value)
 	})
 }

@@ -474,21 +474,6 @@ func TestHandler_HangingRedis(t *testing.T) {
 	})
 }
 
-// Of all locks that were ever looked at, some are remembered. One that was forgotten is read again.
-func TestHandler_ForgetsLocks(t *testing.T) {
-	t.Parallel()
-	visit(t, ui.Options{}, func(t *testing.T, s *site) {
-		for i := range 300 {
-			s.get(fmt.Sprint("/lock?kind=mutex&name=", i))
-		}
-		for _, name := range []string{"0", "299"} {
-			s.redis.Mutex(name).HoldAs("web-1")
-			time.Sleep(time.Second)
-			require.Contains(t, text(s.get("/lock?kind=mutex&name="+name)), "Held by web-1")
-		}
-	})
-}
-
 // That Redis refuses connections is found by the checks, and what is wrong with the settings is an error.
 func TestHandler_Errors(t *testing.T) {
 	t.Parallel()
