@@ -323,7 +323,7 @@ func TestRun_CannotCampaign(t *testing.T) {
 	})
 }
 
-// Everybody can ask where the leader is. TestRun_Scenarios shows when that changes. The lease has the TTL of the Config.
+// Everybody can ask where the leader is. TestRun_Scenarios shows when that changes. The lease has Config's TTL.
 func TestLeader(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		observer := leader.New(s.Client(fairlock.Config{}).Client, "x", leader.Config{})
