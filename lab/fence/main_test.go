@@ -54,7 +54,6 @@ type base struct {
 
 	// waiting has the number of transactions that wait for a lock. SQLite has none: its clients wait and try.
 	waiting string
-	again   func(error) bool // it says that the caller may try again
 }
 
 // bases runs a test on each database and isolation level.
@@ -65,7 +64,7 @@ func bases(t *testing.T, test func(t *testing.T, b *base)) {
 			t.Parallel()
 			require.NoError(t, postgresMissing)
 			name := create(t, "pgx", postgres.DSN)
-			b := &base{SQL: fence.Postgres, again: retryable,
+			b := &base{SQL: fence.Postgres,
 				waiting: `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`}
 			dsn := strings.Replace(postgres.DSN, "dbname=postgres", "dbname="+name, 1)
 			b.open(t, "pgx", dsn+" options='-c default_transaction_isolation="+strings.ReplaceAll(level, " ", `\\ `)+"'")
@@ -75,7 +74,7 @@ func bases(t *testing.T, test func(t *testing.T, b *base)) {
 			t.Parallel()
 			require.NoError(t, mariaError)
 			name := create(t, "mysql", mariadb.DSN)
-			b := &base{SQL: fence.MySQL, again: deadlock,
+			b := &base{SQL: fence.MySQL,
 				// INNODB_TRX would say so, but is not refreshed while it is read every few ms.
 				waiting: `SELECT count(*) FROM information_schema.processlist
 					WHERE db = database() AND command <> 'Sleep' AND id <> connection_id() AND time_ms > 200`}
@@ -87,7 +86,7 @@ func bases(t *testing.T, test func(t *testing.T, b *base)) {
 	for _, journal := range []string{"wal", "delete"} {
 		t.Run("SQLite/"+journal, func(t *testing.T) {
 			t.Parallel()
-			b := &base{SQL: fence.SQLite, again: busy}
+			b := &base{SQL: fence.SQLite}
 			b.open(t, "sqlite", "file:"+t.TempDir()+"/db?_pragma=busy_timeout(60000)&_pragma=journal_mode("+journal+
 				")&_pragma=synchronous(off)")
 			test(t, b)
@@ -141,19 +140,18 @@ func counter(q queryer) (n, by int64, err error) {
 	return n, by, err
 }
 
-// retryable is PostgreSQL's 40001, or a deadlock.
+// retryable says that the caller may try again: PostgreSQL's 40001, or a deadlock; MariaDB's 1213, or 1020 (the row has
+// changed since the snapshot); SQLite is busy.
 func retryable(err error) bool {
-	var e *pgconn.PgError
-	return errors.As(err, &e) && (e.Code == "40001" || e.Code == "40P01")
-}
-
-// deadlock is MariaDB's 1213, or 1020: the row has changed since the snapshot.
-func deadlock(err error) bool {
-	var e *mysql.MySQLError
-	return errors.As(err, &e) && (e.Number == 1213 || e.Number == 1020)
-}
-
-func busy(err error) bool {
-	var e *sqlite.Error
-	return errors.As(err, &e) && e.Code()&0xff == sqlite3.SQLITE_BUSY
+	var pg *pgconn.PgError
+	var maria *mysql.MySQLError
+	var lite *sqlite.Error
+	switch {
+	case errors.As(err, &pg):
+		return pg.Code == "40001" || pg.Code == "40P01"
+	case errors.As(err, &maria):
+		return maria.Number == 1213 || maria.Number == 1020
+	default:
+		return errors.As(err, &lite) && lite.Code()&0xff == sqlite3.SQLITE_BUSY
+	}
 }
