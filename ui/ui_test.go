@@ -220,6 +220,13 @@ func TestHandler_Golden(t *testing.T) {
 		heads := s.get("/?sort=held&q=web")
 		require.Contains(t, heads, `aria-sort="other"><a href="./?q=web&amp;kind=">Held for</a>`, "leads back")
 		require.Contains(t, heads, `<a href="./?q=web&amp;kind=&amp;sort=wait">Oldest wait</a>`)
+		form, _, _ := strings.Cut(s.get("/?q=web&kind=mutex&sort=wait&waiting=1"), "</form>")
+		for _, chosen := range []string{
+			` name="q" value="web" `, `"kind"><option value="">all kinds</option><option selected>mutex<`,
+			`<option value="wait" selected>by oldest wait<`, ` name="waiting" value="1" checked>`,
+		} {
+			require.Contains(t, form, chosen)
+		}
 		require.Contains(t, text(s.get("/?q=WEB-3&kind=semaphore")), "web-2 and 2 more, web-3 among them")
 		require.NotContains(t, text(s.get("/?q=three&kind=semaphore")), "among them", "it is found by its name")
 	})

@@ -350,6 +350,8 @@ const faults = `(width => {
 		'not in the column of the page': all('.brand, #live > *').filter(e =>
 			!near(box(e).left, main.left + edge) || box(e).right > main.right - edge + 1),
 		'the first lock is not on the screen': rows.slice(0, 1).filter(e => !wide && box(e).top > 300),
+		'a choice is not on a telephone': [...document.querySelectorAll('.filter :is(input, select, button)')].filter(e =>
+			!wide && !(box(e).width > 10 && box(e).left >= 0 && box(e).right <= width && box(e).bottom < 200)),
 		'rows of several heights': rows.filter(e => wide && !near(box(e).height, box(rows[0]).height)),
 		'a value does not begin below its neighbour': all('td[data-label]:not([data-label=Action])').filter(td =>
 			!(wide && td.matches('.number')) && !near(content(td).left, content(above(td)).left)),
@@ -408,34 +410,6 @@ func TestPage_Screens(t *testing.T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	require.Empty(t, slices.DeleteFunc(s.faults, func(f string) bool { return strings.Contains(f, "nowhere") }))
-}
-
-// On a telephone, the kind, the order and the locks for which somebody waits can be chosen, and what was chosen is
-// seen.
-func TestPage_ChoosesOnATelephone(t *testing.T) {
-	s := visit(t, t.Name())
-	s.hold("a", "web-1")
-	s.hold("b", "web-1")
-	s.queue("b", "web-2")
-	s.size(390, 844)
-	s.open("?sort=name")
-	seen := func(selector string) bool {
-		return eval[bool](s, fmt.Sprintf(
-			`(r => r.width > 20 && r.height > 10 && r.left >= 0 && r.right <= 390 && r.bottom < 200)(document.querySelector(%q).getBoundingClientRect())`, selector))
-	}
-	for _, control := range []string{"input[name=q]", "select[name=kind]", "select[name=sort]", ".check", "form button"} {
-		require.True(t, seen(control), control)
-	}
-	first := func() string { return eval[string](s, "document.querySelector('th[scope=row] a').innerText") }
-	require.Equal(t, []string{"name", "a"}, []string{eval[string](s, "document.querySelector('select[name=sort]').value"),
-		first()})
-	s.do(chromedp.Click(chromedp.CSS("input[name=waiting]")))
-	eval[string](s, "document.querySelector('select[name=sort]').value = 'wait'")
-	// leads to all locks
-	s.do(chromedp.Click(chromedp.CSS("form button")), chromedp.WaitVisible(chromedp.CSS(".filter a")))
-	require.Equal(t, []string{"wait", "b"}, []string{eval[string](s, "document.querySelector('select[name=sort]').value"),
-		first()})
-	require.Empty(t, s.complaints())
 }
 
 // size sets that of the screen; a narrow one is a telephone's.
