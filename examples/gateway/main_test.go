@@ -101,9 +101,9 @@ func (w *world) start() replica {
 }
 
 // ask asks a question, and returns the response when it begins.
-func (r replica) ask(ctx context.Context, user, question string, header ...string) *http.Response {
+func (r replica) ask(user, question string, header ...string) *http.Response {
 	r.t.Helper()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url+"/answers", strings.NewReader(question))
+	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodPost, r.url+"/answers", strings.NewReader(question))
 	require.NoError(r.t, err)
 	req.Header.Set("X-User", user)
 	for _, h := range header {
@@ -128,24 +128,24 @@ func TestGateway(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b, c := w.start(), w.start(), w.start()
-	a.ask(t.Context(), "ann", "1")
+	a.ask("ann", "1")
 	ann1 := w.next("1")
-	b.ask(t.Context(), "ann", "2")
+	b.ask("ann", "2")
 	ann2 := w.next("2")
-	third := c.ask(t.Context(), "ann", "3") // at her limit, and one is free
+	third := c.ask("ann", "3") // at her limit, and one is free
 	w.state(2, 1)
-	fourth := c.ask(t.Context(), "ann", "4")
+	fourth := c.ask("ann", "4")
 	w.state(2, 2)
-	bob1 := a.ask(t.Context(), "bob", "b1")
+	bob1 := a.ask("bob", "b1")
 	thinks := w.next("b1")
-	second := b.ask(t.Context(), "bob", "b2")
+	second := b.ask("bob", "b2")
 	w.state(3, 3)
 
-	now := c.ask(t.Context(), "bob", "now", "wait=0")
+	now := c.ask("bob", "now", "wait=0")
 	assert.Equal(t, []any{http.StatusTooManyRequests, "5"}, []any{now.StatusCode, now.Header.Get("Retry-After")})
 	assert.Equal(t, "the model is busy", body(t, now))
-	assert.Equal(t, http.StatusBadRequest, a.ask(t.Context(), "", "?").StatusCode)
-	assert.Equal(t, http.StatusBadRequest, a.ask(t.Context(), strings.Repeat("x", 200), "?").StatusCode)
+	assert.Equal(t, http.StatusBadRequest, a.ask("", "?").StatusCode)
+	assert.Equal(t, http.StatusBadRequest, a.ask(strings.Repeat("x", 200), "?").StatusCode)
 
 	close(thinks.end)
 	assert.Equal(t, "text well,; text done;", body(t, bob1))
@@ -153,50 +153,26 @@ func TestGateway(t *testing.T) {
 	close(bob2.end)
 	assert.Equal(t, "queued 1; text well,; text done;", body(t, second))
 	w.state(2, 2)
-	mine := c.ask(t.Context(), "ann", "now", "wait=0")
+	mine := c.ask("ann", "now", "wait=0")
 	assert.Equal(t, "others come first", body(t, mine))
 
 	close(ann1.end)
 	ann3 := w.next("3")
 	close(ann2.end)
 	ann4 := w.next("4")
-	atLimit := c.ask(t.Context(), "ann", "now", "wait=0")
+	atLimit := c.ask("ann", "now", "wait=0")
 	assert.Equal(t, "you have as many answers at once as you may", body(t, atLimit))
+
+	// On SIGTERM, those who wait are told to ask again at once, answers are completed, and nothing stays in Redis.
+	fifth := c.ask("ann", "5")
+	w.state(2, 1)
+	c.stop()
+	assert.Equal(t, "queued 1; error ask again;", body(t, fifth))
+	assert.Equal(t, http.StatusServiceUnavailable, c.ask("bob", "b3").StatusCode)
 	close(ann3.end)
 	close(ann4.end)
 	assert.Equal(t, "queued 1; text well,; text done;", body(t, third))
 	assert.Equal(t, "queued 2; text well,; text done;", body(t, fourth))
-	w.state(0, 0)
-}
-
-// A client that hangs up gives back what it holds, or leaves the queue. On SIGTERM, those who wait are told to ask
-// again at once, answers are completed, and nothing stays in Redis.
-func TestGateway_Ends(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	a := w.start()
-	gone, hangUp := context.WithCancel(t.Context())
-	a.ask(gone, "ann", "0")
-	w.next("0")
-	first := a.ask(t.Context(), "ann", "1")
-	ann1 := w.next("1")
-	a.ask(gone, "ann", "waits")
-	w.state(2, 1)
-	hangUp()
-	w.state(1, 0)
-	second := a.ask(t.Context(), "ann", "2")
-	ann2 := w.next("2")
-	waits := a.ask(t.Context(), "ann", "3")
-	w.state(2, 1)
-	a.stop()
-	assert.Equal(t, "queued 1; error ask again;", body(t, waits))
-	w.state(2, 0)
-	refused := a.ask(t.Context(), "bob", "b1")
-	assert.Equal(t, http.StatusServiceUnavailable, refused.StatusCode)
-	close(ann1.end)
-	assert.Equal(t, "text well,; text done;", body(t, first))
-	close(ann2.end)
-	assert.Equal(t, "text well,; text done;", body(t, second))
-	require.NoError(t, <-a.end)
+	require.NoError(t, <-c.end)
 	w.state(0, 0)
 }
