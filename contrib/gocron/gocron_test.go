@@ -24,7 +24,6 @@ import (
 	gocronfairlock "github.com/fairlock/fairlock-go/contrib/gocron"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
-	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/leader"
 )
 
@@ -63,20 +62,14 @@ func byLocker(c *cluster, client *fairlocktest.Client, do task) (task, []gocron.
 }
 
 func byElector(c *cluster, client *fairlocktest.Client, do task) (task, []gocron.SchedulerOption) {
-	elector := gocronfairlock.NewElector(campaign(c.t.Context(), client))
-	return do, []gocron.SchedulerOption{gocron.WithDistributedElector(elector)}
-}
-
-// campaign has a process campaign until its client is closed or ctx ends.
-func campaign(ctx context.Context, c *fairlocktest.Client) *leader.Elector {
-	e := leader.New(c.Client, "scheduler", leader.Config{Logger: slog.New(slog.DiscardHandler)})
+	e := leader.New(client.Client, "scheduler", leader.Config{Logger: slog.New(slog.DiscardHandler)})
 	go func() {
-		_ = e.Run(ctx, func(ctx context.Context) error {
+		_ = e.Run(c.t.Context(), func(ctx context.Context) error {
 			<-ctx.Done()
 			return context.Cause(ctx)
 		})
 	}()
-	return e
+	return do, []gocron.SchedulerOption{gocron.WithDistributedElector(gocronfairlock.NewElector(e))}
 }
 
 // cluster is the replicas of a program that have the same job, and what they do.
@@ -201,28 +194,12 @@ func TestTask_Errors(t *testing.T) {
 	})
 }
 
-// A leader that cannot reach Redis does not begin a job after its leadership has ended.
-func TestElector_IsLeader(t *testing.T) {
+// A process that does not lead runs no job. (TestShare_EachTickOnce has one that does, package leader when that ends.)
+func TestElector_NotLeader(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := fairlocktest.NewServer(t)
-		client := s.Client(fairlock.Config{})
-		one := gocronfairlock.NewElector(campaign(t.Context(), client))
-		synctest.Wait()
-		two := gocronfairlock.NewElector(campaign(t.Context(), s.Client(fairlock.Config{})))
-		leads := func(first, second error) {
-			t.Helper()
-			synctest.Wait()
-			require.Equal(t, []error{first, second}, []error{one.IsLeader(t.Context()), two.IsLeader(t.Context())})
-		}
-		leads(nil, gocronfairlock.ErrNotLeader)
-		client.Link.Cut()
-		time.Sleep(bounds.DefaultTTL - time.Millisecond)
-		leads(gocronfairlock.ErrNotLeader, gocronfairlock.ErrNotLeader)
-		time.Sleep(time.Second)
-		leads(gocronfairlock.ErrNotLeader, nil)
-		assert.Panics(t, func() { gocronfairlock.NewElector(nil) })
-	})
+	e := leader.New(fairlocktest.NewServer(t).Client(fairlock.Config{}).Client, "scheduler", leader.Config{})
+	require.Equal(t, gocronfairlock.ErrNotLeader, gocronfairlock.NewElector(e).IsLeader(t.Context()))
+	assert.Panics(t, func() { gocronfairlock.NewElector(nil) })
 }
 
 // gocron skips a run when Redis is away. The error is logged, because gocron drops it if a job has no listener. That
