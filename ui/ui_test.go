@@ -26,6 +26,7 @@ import (
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tools/golden"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/internal/tools/sample"
 	"github.com/fairlock/fairlock-go/ui"
@@ -313,28 +314,19 @@ func TestHandler_Names(t *testing.T) {
 			name := u.Query().Get("name")
 			have = append(have, name)
 			lock := s.get(at(link))
-			shown := fmt.Sprintf(`<bdi class="name[^"]*">%s</bdi>`, regexp.QuoteMeta(template(typed(name))))
+			shown := fmt.Sprintf(`<bdi class="name[^"]*">%s</bdi>`, regexp.QuoteMeta(template(inspect.Plain(name))))
 			require.Regexp(t, shown, lock)
 			require.NotContains(t, lock, "<script>")
 			form := s.get(at(links(lock, "release")[0]))
 			require.NotContains(t, form, "</textarea><b>")
 			require.Contains(t, form, `<a class="button" href="`+html.EscapeString(link)+`">Cancel</a>`)
 			action := html.UnescapeString(regexp.MustCompile(`action="(release[^"]*)"`).FindStringSubmatch(form)[1])
-			w := s.send(http.MethodPost, at(action), url.Values{"typed": {typed(name)}}.Encode())
+			w := s.send(http.MethodPost, at(action), url.Values{"typed": {inspect.Plain(name)}}.Encode())
 			require.Equal(t, http.StatusOK, w.Code, w.Body)
 			s.redis.Mutex(name).AssertFree()
 		}
 		require.ElementsMatch(t, append(names, "other"), have)
 	})
-}
-
-// typed is what the page wants for a name: as it is, or quoted.
-func typed(name string) string {
-	quoted := fmt.Sprintf("%q", name)
-	if quoted == `"`+name+`"` && !strings.Contains(name, " ") {
-		return name
-	}
-	return quoted
 }
 
 // template is a text in HTML, as html/template has it.
