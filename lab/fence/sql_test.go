@@ -241,25 +241,19 @@ func TestDo_Concurrent(t *testing.T) {
 				for range each {
 					number := last.Add(1)
 					pause()
-					for {
-						err := b.Do(t.Context(), b.DB, resource, uint64(number), func(tx *sql.Tx) error {
-							n, by, err := counter(tx)
-							if err != nil {
-								return err
-							}
-							assert.LessOrEqual(t, by, number, "an earlier holder writes after a later one")
-							pause()
-							return write(tx, n+1, number)
-						})
-						if err != nil && retryable(err) {
-							continue
+					err := b.persist(t.Context(), uint64(number), func(tx *sql.Tx) error {
+						n, by, err := counter(tx)
+						if err != nil {
+							return err
 						}
-						if errors.Is(err, fence.ErrStale) {
-							stale.Add(1)
-						} else if assert.NoError(t, err) {
-							done.Add(1)
-						}
-						break
+						assert.LessOrEqual(t, by, number, "an earlier holder writes after a later one")
+						pause()
+						return write(tx, n+1, number)
+					})
+					if errors.Is(err, fence.ErrStale) {
+						stale.Add(1)
+					} else if assert.NoError(t, err) {
+						done.Add(1)
 					}
 				}
 			})
