@@ -169,9 +169,6 @@ var events = []struct {
 	name string
 	do   func(ctx context.Context, t *testing.T, w world)
 }{
-	{"free", func(ctx context.Context, t *testing.T, w world) {
-		require.NoError(t, w.m.Do(ctx, func(context.Context) error { time.Sleep(time.Second); return nil }))
-	}},
 	{"free, after 10 ms", func(ctx context.Context, t *testing.T, w world) {
 		w.delayed(t, 10*time.Millisecond)
 		w.held(ctx, t)
@@ -180,7 +177,6 @@ var events = []struct {
 		w.delayed(t, 10*time.Millisecond-1)
 		w.held(ctx, t)
 	}},
-	{"held", func(ctx context.Context, t *testing.T, w world) { w.held(ctx, t) }},
 	{"busy", func(ctx context.Context, t *testing.T, w world) {
 		w.other.HoldAs("other")
 		_, err := w.m.TryLock(ctx)
@@ -190,13 +186,6 @@ var events = []struct {
 		w.other.HoldAs("other")
 		w.waiting(ctx)
 		w.waiting(ctx)
-	}},
-	{"handoff", func(ctx context.Context, t *testing.T, w world) {
-		other := w.other.HoldAs("other")
-		done := w.waiting(ctx)
-		time.Sleep(time.Second)
-		require.NoError(t, other.Unlock(ctx))
-		require.NoError(t, <-done)
 	}},
 	{"notification lost", func(ctx context.Context, t *testing.T, w world) {
 		other := w.other.HoldAs("other")
