@@ -282,30 +282,6 @@ func TestLocker_Names(t *testing.T) {
 	})
 }
 
-// gocron's Shutdown ends the ctx with which Unlock is called. The lock is released all the same. This test is not in a
-// bubble, because Shutdown polls until the job has ended.
-func TestLocker_Shutdown(t *testing.T) {
-	t.Parallel()
-	s := fairlocktest.NewServer(t)
-	locker, err := gocronfairlock.NewLocker(s.Client(fairlock.Config{TTL: time.Hour}).Client, time.Millisecond)
-	require.NoError(t, err)
-	scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
-	require.NoError(t, err)
-	began := make(chan bool)
-	_, err = scheduler.NewJob(gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()),
-		gocron.NewTask(func(ctx context.Context) {
-			began <- true
-			<-ctx.Done()
-		}), gocron.WithName("report"))
-	require.NoError(t, err)
-	scheduler.Start()
-	<-began
-	require.NotEmpty(t, s.Mutex("report").State().Holders)
-	require.NoError(t, scheduler.Shutdown())
-	state := s.Mutex("report").State()
-	assert.True(t, len(state.Holders) == 0 || state.Holders[0].Released, "%+v", state.Holders)
-}
-
 func TestNewLocker_BadInput(t *testing.T) {
 	t.Parallel()
 	client := fairlocktest.NewServer(t).Client(fairlock.Config{}).Client
