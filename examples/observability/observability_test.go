@@ -16,31 +16,6 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
-// service is the program, in this process.
-type service struct {
-	t   *testing.T
-	url string
-}
-
-// send returns the status and the body of an answer.
-func (s service) send(method, path, password string) (status int, body string) {
-	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, nil)
-	if !assert.NoError(s.t, err) {
-		return 0, ""
-	}
-	if password != "" {
-		req.SetBasicAuth("operator", password)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if !assert.NoError(s.t, err) {
-		return 0, ""
-	}
-	defer func() { _ = resp.Body.Close() }()
-	text, err := io.ReadAll(resp.Body)
-	assert.NoError(s.t, err)
-	return resp.StatusCode, string(text)
-}
-
 // Of two requests for one customer, the second waits. Its spans, the metrics and the page show it.
 func TestService(t *testing.T) {
 	t.Parallel()
@@ -55,7 +30,20 @@ func TestService(t *testing.T) {
 	lines := bufio.NewReader(in)
 	first, err := lines.ReadString('\n')
 	require.NoError(t, err)
-	s := service{t, strings.TrimPrefix(strings.TrimSpace(first), "listening on ")}
+	url := strings.TrimPrefix(strings.TrimSpace(first), "listening on ")
+	send := func(method, path, password string) (status int, body string) {
+		req, err := http.NewRequestWithContext(t.Context(), method, url+path, nil)
+		assert.NoError(t, err)
+		req.SetBasicAuth("operator", password)
+		resp, err := http.DefaultClient.Do(req)
+		if !assert.NoError(t, err) {
+			return 0, ""
+		}
+		defer func() { _ = resp.Body.Close() }()
+		text, err := io.ReadAll(resp.Body)
+		assert.NoError(t, err)
+		return resp.StatusCode, string(text)
+	}
 	go func() {
 		rest, _ := io.ReadAll(lines)
 		spans <- string(rest)
@@ -65,12 +53,12 @@ func TestService(t *testing.T) {
 	answers := make(chan int, 2)
 	for range 2 {
 		go func() {
-			status, _ := s.send(http.MethodPost, reports, "")
+			status, _ := send(http.MethodPost, reports, "")
 			answers <- status
 		}()
 	}
 	value := func(name string) string { // of the first metric whose line begins so
-		_, metrics := s.send(http.MethodGet, "/metrics", "")
+		_, metrics := send(http.MethodGet, "/metrics", "")
 		for line := range strings.Lines(metrics) {
 			if strings.HasPrefix(line, name) {
 				fields := strings.Fields(line)
@@ -79,14 +67,10 @@ func TestService(t *testing.T) {
 		}
 		return ""
 	}
-	for until := time.Now().Add(time.Minute); value(waiting) != "1"; time.Sleep(time.Millisecond) {
-		require.True(t, time.Now().Before(until), "no waiters")
-	}
-	status, _ := s.send(http.MethodGet, "/locks/", "")
+	require.Eventually(t, func() bool { return value(waiting) == "1" }, time.Minute, time.Millisecond)
+	status, _ := send(http.MethodGet, "/locks/", "guess")
 	assert.Equal(t, http.StatusUnauthorized, status)
-	status, _ = s.send(http.MethodGet, "/locks/", "guess")
-	assert.Equal(t, http.StatusUnauthorized, status)
-	status, page := s.send(http.MethodGet, "/locks/", "secret")
+	status, page := send(http.MethodGet, "/locks/", "secret")
 	assert.Equal(t, http.StatusOK, status)
 	assert.Contains(t, page, "report:ann")
 	for range 2 {
