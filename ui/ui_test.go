@@ -27,15 +27,9 @@ import (
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tools/golden"
 	"github.com/fairlock/fairlock-go/internal/tools/inspect"
-	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/internal/tools/sample"
 	"github.com/fairlock/fairlock-go/ui"
 )
-
-func TestMain(m *testing.M) {
-	redistest.Silence() // connections break here
-	m.Run()
-}
 
 // site is a page under test, in simulated time.
 type site struct {

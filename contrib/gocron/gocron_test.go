@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -17,7 +16,6 @@ import (
 	"github.com/go-co-op/gocron/v2"
 	"github.com/google/uuid"
 	"github.com/jonboulle/clockwork"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -36,15 +34,6 @@ const (
 	spread   = 600 * time.Millisecond // how far the clocks of the replicas are apart
 	workTime = 100 * time.Millisecond // how long the job takes
 )
-
-type silent struct{}
-
-func (silent) Printf(context.Context, string, ...any) {}
-
-func TestMain(m *testing.M) {
-	redis.SetLogger(silent{}) // it writes to the standard error when a connection breaks
-	os.Exit(m.Run())
-}
 
 type task = func(context.Context) error
 
