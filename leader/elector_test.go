@@ -35,12 +35,6 @@ func bubble(t *testing.T, test func(t *testing.T, s *fairlocktest.Server)) {
 	synctest.Test(t, func(t *testing.T) { test(t, fairlocktest.NewServer(t)) })
 }
 
-// pass has time pass, and then waits until all goroutines are idle.
-func pass(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
-}
-
 // election is a scenario of testdata/elections.txt: processes that campaign for the lock x.
 type election struct {
 	t         *testing.T
@@ -329,7 +323,7 @@ func TestLeader(t *testing.T) {
 		observer := leader.New(s.Client(fairlock.Config{}).Client, "x", leader.Config{})
 		client := s.Client(fairlock.Config{Name: "web-3"}).Client
 		leads := func(context.Context) error {
-			pass(time.Minute)
+			time.Sleep(time.Minute)
 			assert.Equal(t, time.Hour, s.Mutex("x").State().Holders[0].Token.TTL())
 			name, since, err := observer.Leader(t.Context())
 			assert.Equal(t, time.Minute, time.Since(since))

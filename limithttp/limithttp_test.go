@@ -158,13 +158,14 @@ func assertIdle(t *testing.T, client *fairlocktest.Client, locks ...fairlocktest
 	assert.Zero(t, client.Stats())
 }
 
-// fails is an Acquirer that returns an error.
-type fails struct{ err error }
+// fails is an Acquirer that returns an error, if Try is not set.
+type fails struct {
+	limithttp.Acquirer
+
+	err error
+}
 
 func (f fails) Acquire(context.Context, int) (*fairlock.Lease, error) { return nil, f.err }
-func (fails) TryAcquire(context.Context, int) (*fairlock.Lease, error) {
-	return nil, errors.New("Try is not set")
-}
 
 // Each error of a semaphore has its status.
 func TestHandler_Statuses(t *testing.T) {
@@ -196,7 +197,7 @@ func TestHandler_Statuses(t *testing.T) {
 	} {
 		var told done
 		cfg := limithttp.Config{
-			Limit: by(fails{joined(c.err)}),
+			Limit: by(fails{err: joined(c.err)}),
 			Done:  func(_ *http.Request, status int, err error) { told = done{status, err} },
 		}
 		w := httptest.NewRecorder()
@@ -210,7 +211,7 @@ func TestHandler_Statuses(t *testing.T) {
 		_, _ = fmt.Fprint(w, "own: ", status, " ", err, " ", w.Header().Get("Retry-After"))
 	}
 	w := httptest.NewRecorder()
-	limithttp.Handler(never, limithttp.Config{Limit: by(fails{fairlock.ErrBusy}), Refuse: refuse}).ServeHTTP(w,
+	limithttp.Handler(never, limithttp.Config{Limit: by(fails{err: fairlock.ErrBusy}), Refuse: refuse}).ServeHTTP(w,
 		httptest.NewRequest(http.MethodGet, "/", nil))
 	assert.Equal(t, fmt.Sprint("own: 429 ", fairlock.ErrBusy, " 1"), w.Body.String())
 }

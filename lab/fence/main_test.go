@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"math/rand/v2"
 	"os"
 	"strings"
@@ -29,7 +31,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	_ = mysql.SetLogger(quiet{}) // a transaction that is rolled back when its ctx ends says so
+	_ = mysql.SetLogger(log.New(io.Discard, "", 0)) // a transaction that is rolled back when its ctx ends says so
 	var both sync.WaitGroup
 	both.Go(func() { postgres, postgresMissing = dbtest.StartPostgres() })
 	both.Go(func() { mariadb, mariaError = dbtest.StartMariaDB() })
@@ -42,10 +44,6 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(code)
 }
-
-type quiet struct{}
-
-func (quiet) Print(...any) {}
 
 // base is an empty database with the settings of its clients.
 type base struct {
