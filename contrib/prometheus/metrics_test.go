@@ -49,17 +49,18 @@ func values(t *testing.T, collectors ...prometheus.Collector) map[string]float64
 	found := map[string]float64{}
 	for _, f := range gather(t, collectors...) {
 		for _, m := range f.GetMetric() {
-			name := strings.TrimPrefix(f.GetName(), "fairlock_")
+			name, namespace := strings.TrimPrefix(f.GetName(), "fairlock_"), ""
 			for _, l := range m.GetLabel() { // in order of their names
 				switch {
 				case l.GetName() == "fairlock_namespace":
-					require.Equal(t, "fairlock", l.GetValue())
+					namespace = l.GetValue()
 				case l.GetName() == "fairlock_handoff":
 					name += map[string]string{"false": "", "true": " handoff"}[l.GetValue()]
 				case l.GetValue() != "":
 					name += " " + l.GetValue()
 				}
 			}
+			require.Equal(t, "fairlock", namespace, name) // so that collectors of two namespaces can be registered
 			value := m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 			if value != 0 {
 				found[name] = value
