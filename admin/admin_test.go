@@ -180,28 +180,24 @@ func TestClient_List(t *testing.T) {
 //
 //fairlock:fault Redis does not serve a call of package admin that changes a lock: it tries for 3 s
 func TestClient_TriesGiveUp(t *testing.T) {
-	for name, fault := range map[string]func(*fairlocktest.Link){
-		"refused": func(l *fairlocktest.Link) { l.Cut() }, "hangs": func(l *fairlocktest.Link) { l.Hang() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				link := s.Link()
-				operator, sem := admin.New(link.Redis(), ""), named(fairlock.KindSemaphore, "x")
-				fault(link)
-				defer link.Mend()
-				for _, call := range []func() error{
-					func() error { return only(operator.ForceRelease(t.Context(), sem)) },
-					func() error { return only(operator.ReleaseHolder(t.Context(), sem, 1)) },
-					func() error { return operator.Resize(t.Context(), sem, 3) },
-					func() error { return operator.ResetSize(t.Context(), sem) },
-				} {
-					start := time.Now()
-					err := call()
-					require.ErrorIs(t, err, fairlock.ErrUnreachable)
-					require.ErrorContains(t, err, ": redis is unreachable: tried for 3s: ")
-					assert.InDelta(t, 3*time.Second, time.Since(start), float64(25*time.Millisecond))
-				}
-			})
-		})
-	}
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		for _, fault := range []func(*fairlocktest.Link){(*fairlocktest.Link).Cut, (*fairlocktest.Link).Hang} {
+			link := s.Link()
+			operator, sem := admin.New(link.Redis(), ""), named(fairlock.KindSemaphore, "x")
+			fault(link)
+			for _, call := range []func() error{
+				func() error { return only(operator.ForceRelease(t.Context(), sem)) },
+				func() error { return only(operator.ReleaseHolder(t.Context(), sem, 1)) },
+				func() error { return operator.Resize(t.Context(), sem, 3) },
+				func() error { return operator.ResetSize(t.Context(), sem) },
+			} {
+				start := time.Now()
+				err := call()
+				require.ErrorIs(t, err, fairlock.ErrUnreachable)
+				require.ErrorContains(t, err, ": redis is unreachable: tried for 3s: ")
+				assert.InDelta(t, 3*time.Second, time.Since(start), float64(25*time.Millisecond))
+			}
+			link.Mend()
+		}
+	})
 }
