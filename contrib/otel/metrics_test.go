@@ -2,6 +2,7 @@ package otelfairlock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -9,6 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel"
+	apimetric "go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -66,4 +69,23 @@ func TestNew_GlobalProviders(t *testing.T) {
 	})
 	assert.Len(t, o.metrics(t), 3, "leases and the durations")
 	assert.Len(t, spans.Ended(), 2)
+}
+
+// A MeterProvider that refuses an instrument is an error.
+func TestNew_Refused(t *testing.T) {
+	_, err := otelfairlock.New(otelfairlock.Config{MeterProvider: refusing{}})
+	assert.EqualError(t, err, "refused fairlock.waiters\nrefused fairlock.leases")
+}
+
+// refusing makes no up-down counters.
+type refusing struct{ noop.MeterProvider }
+
+func (refusing) Meter(string, ...apimetric.MeterOption) apimetric.Meter { return refusingMeter{} }
+
+type refusingMeter struct{ noop.Meter }
+
+func (refusingMeter) Int64UpDownCounter(
+	name string, _ ...apimetric.Int64UpDownCounterOption,
+) (apimetric.Int64UpDownCounter, error) {
+	return noop.Int64UpDownCounter{}, errors.New("refused " + name)
 }
