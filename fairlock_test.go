@@ -3,7 +3,6 @@ package fairlock_test
 import (
 	"cmp"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -108,8 +107,6 @@ type lockUnderTest struct {
 	kind         string
 	one, all     string // a share that leaves room for others, unless it is a mutex; one that does not
 	acquire, try func(share string) acquire
-	do           func(ctx context.Context, share string, f func(context.Context) error) error
-	bounded      func(waiters int) lockUnderTest
 	anyLock
 }
 
@@ -144,34 +141,35 @@ func release(t *testing.T, l anyLock) (held bool) {
 // locks make the locks under test, by their kinds: a mutex, a semaphore of five permits, a read-write lock, and a key
 // of a keyed semaphore of five.
 var locks = map[string]func(*fairlock.Client) lockUnderTest{
-	"mutex":     func(c *fairlock.Client) lockUnderTest { return mutex(c) },
-	"semaphore": func(c *fairlock.Client) lockUnderTest { return semaphore(c) },
-	"rwmutex":   func(c *fairlock.Client) lockUnderTest { return rwMutex(c) },
-	"keyed":     func(c *fairlock.Client) lockUnderTest { return keyed(c) },
+	"mutex": func(c *fairlock.Client) lockUnderTest {
+		m := c.Mutex("x")
+		return lockUnderTest{
+			kind: "mutex", one: "1", all: "1", anyLock: m,
+			acquire: func(string) acquire { return m.Lock },
+			try:     func(string) acquire { return m.TryLock },
+		}
+	},
+	"semaphore": semaphore,
+	"rwmutex": func(c *fairlock.Client) lockUnderTest {
+		m := c.RWMutex("x")
+		return lockUnderTest{
+			kind: "rwmutex", one: "r", all: "w", anyLock: m,
+			acquire: func(share string) acquire { return map[string]acquire{"r": m.RLock, "w": m.Lock}[share] },
+			try:     func(share string) acquire { return map[string]acquire{"r": m.TryRLock, "w": m.TryLock}[share] },
+		}
+	},
+	"keyed": func(c *fairlock.Client) lockUnderTest {
+		s := c.KeyedSemaphore("x", 5)
+		return ofPermits("keyed", s, s.Key("A"))
+	},
 }
 
-func mutex(c *fairlock.Client, options ...fairlock.HoldOption) lockUnderTest {
-	m := c.Mutex("x", options...)
-	return lockUnderTest{
-		kind: "mutex", one: "1", all: "1", anyLock: m,
-		acquire: func(string) acquire { return m.Lock },
-		try:     func(string) acquire { return m.TryLock },
-		do:      func(ctx context.Context, _ string, f func(context.Context) error) error { return m.Do(ctx, f) },
-		bounded: func(n int) lockUnderTest { return mutex(c, fairlock.WithMaxWaiters(n)) },
-	}
+func semaphore(c *fairlock.Client) lockUnderTest {
+	s := c.Semaphore("x", 5)
+	return ofPermits("semaphore", s, s)
 }
 
-func semaphore(c *fairlock.Client, options ...fairlock.HoldOption) lockUnderTest {
-	s := c.Semaphore("x", 5, options...)
-	return ofPermits("semaphore", s, s, func(n int) lockUnderTest { return semaphore(c, fairlock.WithMaxWaiters(n)) })
-}
-
-func keyed(c *fairlock.Client, options ...fairlock.KeyOption) lockUnderTest {
-	s := c.KeyedSemaphore("x", 5, options...)
-	return ofPermits("keyed", s, s.Key("A"), func(n int) lockUnderTest { return keyed(c, fairlock.WithMaxWaiters(n)) })
-}
-
-func ofPermits(kind string, l anyLock, s fairlock.Semaphore, bounded func(waiters int) lockUnderTest) lockUnderTest {
+func ofPermits(kind string, l anyLock, s fairlock.Semaphore) lockUnderTest {
 	count := func(share string) int {
 		n, err := strconv.Atoi(share)
 		if err != nil {
@@ -180,30 +178,11 @@ func ofPermits(kind string, l anyLock, s fairlock.Semaphore, bounded func(waiter
 		return n
 	}
 	return lockUnderTest{
-		kind: kind, one: "1", all: "5", anyLock: l, bounded: bounded,
+		kind: kind, one: "1", all: "5", anyLock: l,
 		acquire: func(share string) acquire { return permits(s, count(share)) },
 		try: func(share string) acquire {
 			return func(ctx context.Context) (*fairlock.Lease, error) { return s.TryAcquire(ctx, count(share)) }
 		},
-		do: func(ctx context.Context, share string, f func(context.Context) error) error {
-			return s.Do(ctx, count(share), f)
-		},
-	}
-}
-
-func rwMutex(c *fairlock.Client, options ...fairlock.Option) lockUnderTest {
-	m := c.RWMutex("x", options...)
-	return lockUnderTest{
-		kind: "rwmutex", one: "r", all: "w", anyLock: m,
-		acquire: func(share string) acquire { return map[string]acquire{"r": m.RLock, "w": m.Lock}[share] },
-		try:     func(share string) acquire { return map[string]acquire{"r": m.TryRLock, "w": m.TryLock}[share] },
-		do: func(ctx context.Context, share string, f func(context.Context) error) error {
-			if share == "r" {
-				return m.RDo(ctx, f)
-			}
-			return m.Do(ctx, f)
-		},
-		bounded: func(n int) lockUnderTest { return rwMutex(c, fairlock.WithMaxWaiters(n)) },
 	}
 }
 
@@ -577,84 +556,6 @@ func TestLock_FIFO(t *testing.T) {
 	}
 }
 
-// Do runs its function only under the lock, and releases it however the function ends.
-//
-//fairlock:promise Do: never runs without the lock, reports a loss, releases after a panic; its ctx has the lease
-func TestDo(t *testing.T) {
-	eachKind(t, func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
-		l, ctx := of(s.client(fairlock.Config{})), t.Context()
-		for _, share := range []string{l.one, l.all} {
-			boom := errors.New("boom")
-			require.ErrorIs(t, l.do(ctx, share, func(ctx context.Context) error {
-				st := state(t, l)
-				assert.Equal(t, share, l.share(st.Holders[0].Weight, st.Holders[0].Writer))
-				lease, _ := fairlock.LeaseFromContext(ctx)
-				assert.Equal(t, st.Holders[0].Token, lease.Token())
-				return boom
-			}), boom)
-			assert.Empty(t, state(t, l).Holders)
-			assert.PanicsWithValue(t, "boom", func() { _ = l.do(ctx, share, func(context.Context) error { panic("boom") }) })
-			assert.Empty(t, state(t, l).Holders)
-			ended, cancel := context.WithCancel(ctx)
-			cancel()
-			err := l.do(ended, share, func(context.Context) error { t.Error("it ran without the lock"); return nil })
-			require.ErrorIs(t, err, context.Canceled)
-		}
-	})
-}
-
-// MaxWaiters counts waiters, not permits.
-//
-//fairlock:promise MaxWaiters: one more is refused with ErrQueueFull
-func TestMaxWaiters_RefusesOneMore(t *testing.T) { eachKind(t, refuseOneMore) }
-
-func refuseOneMore(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
-	t.Helper()
-	l := of(s.client(fairlock.Config{MaxWaiters: 2}))
-	lease := hold(t, l.acquire(l.all))
-	waiters := []*acquisition{join(t, l, l.acquire(l.all)), join(t, l, l.acquire(l.all))}
-	err := refused(t, l.acquire(l.one))
-	require.ErrorIs(t, err, fairlock.ErrQueueFull)
-	var full *fairlock.QueueFullError
-	require.ErrorAs(t, err, &full)
-	assert.Equal(t, fairlock.QueueFullError{Waiting: 2, Limit: 2}, *full)
-	waiters = append(waiters, join(t, l, l.bounded(3).acquire(l.one)))
-	unlock(t, lease)
-	for _, q := range waiters {
-		unlock(t, q.granted(t))
-	}
-}
-
-// A force-release takes the lock from every holder, and hands it to those that wait.
-//
-//fairlock:promise Force-release: the next waiter has the lock, the fence rises, the old holder finds out
-func TestForceRelease(t *testing.T) { eachKind(t, forceRelease) }
-
-func forceRelease(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
-	t.Helper()
-	l, operator := of(s.client(fairlock.Config{})), of(s.client(fairlock.Config{}))
-	assert.False(t, release(t, operator))
-	leases := []*fairlock.Lease{hold(t, l.acquire(l.one))}
-	if l.kind != "mutex" {
-		leases = append(leases, hold(t, l.acquire(l.one)))
-	}
-	waiters := []*acquisition{join(t, l, l.acquire(l.all)), join(t, l, l.acquire(l.one))}
-	assert.True(t, release(t, operator))
-	next := waiters[0].granted(t)
-	assert.True(t, waiters[1].pending())
-	for i, lease := range leases {
-		assert.Greater(t, next.Fence(), lease.Fence())
-		if i == 0 {
-			require.ErrorIs(t, lease.Renew(t.Context()), fairlock.ErrRevoked)
-			require.ErrorIs(t, lease.Err(), fairlock.ErrRevoked)
-		}
-		require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrRevoked)
-	}
-	require.NoError(t, next.Renew(t.Context()))
-	unlock(t, next)
-	unlock(t, waiters[1].granted(t))
-}
-
 // One script looks at some of many holders: ForceRelease goes on until all have lost the lock. (In memory, one script
 // looks at all.)
 //
@@ -668,80 +569,4 @@ func TestForceRelease_ManyHolders(t *testing.T) {
 	}
 	release(t, x)
 	unlock(t, hold(t, x.TryLock))
-}
-
-// Inspect shows the holders and the waiters, in order, and how much they have or want. (TestLock_FIFO has other kinds.)
-//
-//fairlock:promise Inspect and Trace: the holders and the waiters, in order; the life of a lock, event by event
-func TestInspect(t *testing.T) {
-	each(t, func(t *testing.T, s *server) {
-		l := semaphore(s.client(fairlock.Config{Name: "web-1"}))
-		assert.Equal(t, 1, state(t, mutex(s.client(fairlock.Config{}))).Permits)
-		first, second := hold(t, l.acquire("2")), hold(t, l.acquire("1"))
-		join(t, l, l.acquire("3"))
-		join(t, l, l.acquire("1"))
-		st := state(t, l)
-		for _, d := range []*time.Duration{
-			&st.Holders[0].TTL, &st.Holders[1].TTL, &st.Waiters[0].TTL, &st.Waiters[1].TTL, &st.Holders[0].Age,
-			&st.Holders[1].Age, &st.Waiters[0].Age, &st.Waiters[1].Age, &st.Holders[0].Renewed, &st.Holders[1].Renewed,
-			&st.OldestWait,
-		} {
-			assert.True(t, *d >= 0 && *d <= bounds.DefaultTTL, *d)
-			*d = 0
-		}
-		slices.SortFunc(st.Holders, func(a, b admin.Holder) int { return b.Weight - a.Weight })
-		assert.Greater(t, st.Waiters[1].Ticket, st.Waiters[0].Ticket)
-		assert.GreaterOrEqual(t, st.Fence, st.Waiters[1].Ticket, "the last number")
-		assert.Equal(t, admin.State{
-			ID: fairlock.ID{Kind: fairlock.KindSemaphore, Name: "x"}, At: st.At, Used: 3, Permits: 5, Others: []int{},
-			Fence: st.Fence, Waiting: 2,
-			Holders: []admin.Holder{
-				{Client: "web-1", Token: first.Token(), Fence: first.Fence(), Weight: 2},
-				{Client: "web-1", Token: second.Token(), Fence: second.Fence(), Weight: 1},
-			},
-			Waiters: []admin.Waiter{
-				{Client: "web-1", Token: st.Waiters[0].Token, Ticket: st.Waiters[0].Ticket, Weight: 3},
-				{Client: "web-1", Token: st.Waiters[1].Token, Ticket: st.Waiters[1].Ticket, Weight: 1},
-			},
-		}, st)
-	})
-}
-
-// Any bytes are a name, and no two names, kinds or namespaces share a lock.
-//
-//fairlock:promise Names: any bytes work, no two share a lock
-//fairlock:promise Kinds: of one name share nothing
-func TestNames_ShareNothing(t *testing.T) {
-	each(t, func(t *testing.T, s *server) {
-		c, ctx := s.client(fairlock.Config{}), t.Context()
-		other := s.client(fairlock.Config{Namespace: s.namespace + ":%d[^.*$"})
-		names := []string{
-			"x", "x:", ":x", "{x}", "{x", "x}", "{}", "}", "{", "}{", "%", "%7B", "%7Bx%7D", "%25", "a\x00b", "a\x00", "\r\n",
-			"a b", "\xff\xfe", "*", "x:queue", "x}:lock", "x:sem", "}:sem", "x}:rw:number", "sem", "rw", "'\"\\", "日本",
-			strings.Repeat("n", bounds.MaxName),
-		}
-		var leases []*fairlock.Lease
-		for _, name := range names {
-			for kind, try := range map[string]acquire{
-				"mutex": c.Mutex(name).TryLock, "rwmutex": c.RWMutex(name).TryLock, "namespace": other.Mutex(name).TryLock,
-				"semaphore": func(ctx context.Context) (*fairlock.Lease, error) { return c.Semaphore(name, 1).TryAcquire(ctx, 1) },
-			} {
-				lease, err := try(ctx)
-				require.NoError(t, err, "%s %q shares a lock", kind, name)
-				assert.Equal(t, name, lease.Name())
-				leases = append(leases, lease)
-			}
-		}
-		waiters := []*acquisition{join(t, c.Mutex("}{"), c.Mutex("}{").Lock),
-			join(t, other.Mutex("%7B"), other.Mutex("%7B").Lock)}
-		for _, lease := range leases {
-			unlock(t, lease)
-		}
-		for _, q := range waiters {
-			unlock(t, q.granted(t))
-		}
-		left, err := s.rdb().Keys(ctx, s.namespace+":*number").Result()
-		require.NoError(t, err)
-		assert.Len(t, left, 4*len(names))
-	})
 }

@@ -20,8 +20,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/bounds"
-	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tools/doctor"
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
@@ -239,24 +237,6 @@ func as(t *testing.T, rules []string) *server {
 // aclLine returns the rules of the ACL line in docs/operating.md, which a test of package doctor compares with this.
 func aclLine() []string { return strings.Fields(doctor.RightsIn("fairlock", false)[0].ACL)[7:] }
 
-// The ACL line has the commands that the scripts use, and no others.
-func TestACLLine_AllowsWhatTheScriptsUse(t *testing.T) {
-	needed := map[string]bool{"eval": true, "evalsha": true, "subscribe": true, "ping": true, "cluster|slots": true}
-	for _, source := range script.Sources() {
-		text := source.Text
-		for _, m := range regexp.MustCompile(`call\('([A-Z]+)'`).FindAllStringSubmatch(text, -1) {
-			needed[strings.ToLower(m[1])] = true
-		}
-	}
-	given := map[string]bool{}
-	for _, rule := range aclLine() {
-		if command, ok := strings.CutPrefix(rule, "+"); ok {
-			given[command] = true
-		}
-	}
-	assert.Equal(t, needed, given)
-}
-
 // With the rights of the ACL line everything works, notifications included.
 //
 //fairlock:fault The user lacks rights
@@ -266,27 +246,6 @@ func TestACLLine_Suffices(t *testing.T) {
 	for _, c := range scenarios(t) {
 		c.play(t, s)
 	}
-	for _, of := range locks {
-		forceRelease(t, s, of)
-		refuseOneMore(t, s, of)
-	}
-	require.NoError(t, s.root.Set(t.Context(), "fairlock:{x}:queue", "not a zset", 0).Err())
-	require.ErrorContains(t, refused(t, s.client(fairlock.Config{}).Mutex("x").Lock),
-		`one of the keys "fairlock:{x}:*" is not ours`)
-}
-
-// Without rights to the channel everything works, by heartbeats. (Package script has the errors that name other
-// rights.)
-//
-//fairlock:fault The user lacks rights: an error that names what is missing; without the channel, heartbeats replace notifications
-func TestACL_WithoutTheChannel(t *testing.T) {
-	t.Parallel()
-	s := as(t, []string{"~*", "resetchannels", "+@all"})
-	lease := hold(t, newClient(t, s.root, fairlock.Config{}).Mutex("x").Lock)
-	m := s.client(fairlock.Config{WaiterTTL: bounds.MinWaiterTTL}).Mutex("x")
-	next := join(t, m, m.Lock)
-	unlock(t, lease)
-	unlock(t, next.granted(t))
 }
 
 // Ping fails on a primary that has become a replica, on a full server, on one that lacks a command, and for a user who

@@ -102,7 +102,7 @@ func TestForceRelease_LostReply(t *testing.T) {
 // is due when a third of what was left has passed. A lease that was handed over begins shorter than its TTL, and is to
 // be renewed half a second later.
 //
-//fairlock:promise Inspect and Trace
+//fairlock:promise Inspect and Trace: the holders and the waiters, in order; the life of a lock, event by event
 func TestInspect_RenewalsOfAHolder(t *testing.T) {
 	type missed map[time.Duration]int // by the time since the lease began
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {

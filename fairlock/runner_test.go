@@ -35,7 +35,7 @@ import (
 //
 //	client a ttl=2s waiter=3s    how client a is made, before it is used. read=1s once deadlines password=: options of
 //	                             go-redis. trace log sends dials reloads: what is told of it. clock: it has a clock of its
-//	                             own. alone: it sends no pipelines. maxoutage=5s subscribed
+//	                             own. alone: it sends no pipelines. maxoutage=5s max=2 subscribed
 //	1 = a.Lock x ttl=1m          a call by the method of a lock. x is a mutex, rw:x a read-write lock, sem:x a semaphore
 //	                             of 3 permits. under=2: its ctx is of lease 2; timeout=1s: of ctx; maxwait=,
 //	                             maxoutage=, minhold=, max=. a.DoAll x,y locks both
@@ -272,6 +272,8 @@ func (s *scenario) client(name string, words ...string) *actor {
 			cfg.WaiterTTL = s.duration(value)
 		case "maxoutage":
 			cfg.MaxOutage = s.duration(value)
+		case "max":
+			cfg.MaxWaiters = s.number(value)
 		}
 	}
 	if has("clock") {

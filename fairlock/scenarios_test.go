@@ -16,6 +16,7 @@ func TestClient(t *testing.T) { scenarios(t, "client") }
 //fairlock:fault Redis hangs for longer than TTL and WaiterTTL, and ctx ends: the lock is free as soon as Redis answers
 //fairlock:promise A handoff is prompt: the release notifies the next waiter, no heartbeat has to find it; a waiter with too little trusted time sends acquire
 //fairlock:promise Readers and writers
+//fairlock:promise MaxWaiters: one more is refused with ErrQueueFull
 //fairlock:fault A notification is lost: the next waiter, or all who were admitted, are in within one heartbeat; the order holds; the subscription is replaced
 //fairlock:fault ctx ends, Redis hangs: Lock returns within 100 ms; nothing is left once Redis answers
 //fairlock:fault ctx ends while the first connection is being made: the same
@@ -30,14 +31,14 @@ func TestWaiter(t *testing.T) { scenarios(t, "waiter") }
 //fairlock:promise Unlock: can be called again; works under a ctx that has ended
 //fairlock:promise Waiting: a holder can ask how many wait for its lock, those that have expired excepted
 //fairlock:fault Unlock cannot reach Redis
-//fairlock:promise Force-release
+//fairlock:promise Force-release: the next waiter has the lock, the fence rises, the old holder finds out
 //fairlock:promise Detach: the lease ends here, its lock stays held so that another process can resume it, and nothing more is sent
 //fairlock:fault A copy of an acquire arrives after the lease was lost or unlocked: it is refused, and the lock is free
 func TestLease(t *testing.T) { scenarios(t, "lease") }
 
 // What Do and TryDo do, and what their function sees.
 //
-//fairlock:promise Do
+//fairlock:promise Do: never runs without the lock, reports a loss, releases after a panic; its ctx has the lease
 func TestDo(t *testing.T) { scenarios(t, "do") }
 
 // Calls whose ctx carries leases.

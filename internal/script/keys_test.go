@@ -20,7 +20,8 @@ import (
 var nasty = []string{
 	"a", "a b", "a\x00b", "a\r\nb", "{", "}", "{}", "}{", "{a}", "a}", "}a", "a}:lock", "{}:queue", "%", "%7D", "%7d",
 	"%257D", "%%", "%25",
-	"\xff\xfe", "ü", "*", "a:queue", ":{b}:", "notify:c", "sem:queue", strings.Repeat("}", 1024), strings.Repeat("\x00",
+	"\xff\xfe", "ü", "*", "a:queue", ":{b}:", "notify:c", "sem", "sem:queue", "}:sem",
+	"x}:rw:number", "'\"\\", strings.Repeat("}", 1024), strings.Repeat("\x00",
 		1024),
 }
 
@@ -65,8 +66,8 @@ var looksLike = strings.NewReplacer("{", "%7B", "}", "%7D", "%", "%25")
 // All keys of a name are in one slot of a cluster, and no two locks share one.
 //
 //fairlock:promise One slot: all keys of a lock are in one slot of a cluster
-//fairlock:promise Names
-//fairlock:promise Kinds
+//fairlock:promise Names: any bytes work, no two share a lock
+//fairlock:promise Kinds: of one name share nothing
 func TestKeys_InOneSlotOfACluster(t *testing.T) {
 	rdb := redistest.StartTCP(t, "--cluster-enabled", "yes").Client() // on a socket, its bus would have a fixed port
 	all, owners := slices.Clone(nasty), map[string]string{}

@@ -94,7 +94,7 @@ func TestRefusedWrites(t *testing.T) {
 
 // What a script had written before a command was refused, leave removes.
 //
-//fairlock:fault The user lacks rights
+//fairlock:fault The user lacks rights: an error that names what is missing; without the channel, heartbeats replace notifications
 func TestErrors_MissingRights(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -511,7 +511,7 @@ func TestReport_JSON(t *testing.T) {
 		`"checks":[{"check":"one","server":"here","result":"ok","found":"fine"}]}`, string(text))
 }
 
-// docs/operating.md has the same lines, and the library's tests hold the first to the scripts.
+// docs/operating.md has the same lines. TestRights_FollowTheScripts holds them to the scripts.
 func TestRightsIn(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/operating.md")
 	require.NoError(t, err)
