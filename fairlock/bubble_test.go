@@ -265,21 +265,6 @@ func (l *logged) sofar() []string {
 
 func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
-// journal records what Trace tells.
-type journal struct {
-	mu  sync.Mutex
-	all []traced // guarded by mu
-}
-
-// traced is one callback, by the name of its field in Trace, or "subscribed" or "subscription broke".
-type traced struct {
-	name string
-	info any
-	at   time.Time
-}
-
-func (j *journal) trace() *fairlock.Trace { return tracing(j.add) }
-
 // tracing returns a Trace whose callbacks all call note with their names.
 func tracing(note func(name string, info any)) *fairlock.Trace {
 	var trace fairlock.Trace
@@ -291,15 +276,6 @@ func tracing(note func(name string, info any)) *fairlock.Trace {
 		}))
 	}
 	return &trace
-}
-
-func (j *journal) add(name string, info any) {
-	if name == "Subscription" {
-		name = map[bool]string{true: "subscribed", false: "subscription broke"}[info == nil]
-	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.all = append(j.all, traced{name, info, time.Now()})
 }
 
 // verbOf tells which script a command runs. It is the name of another command.

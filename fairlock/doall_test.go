@@ -110,19 +110,6 @@ func TestDoValue(t *testing.T) {
 	})
 }
 
-// Each kind has its name.
-func TestMutex_Name(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		c := s.Client(fairlock.Config{})
-		for _, l := range []interface{ Name() string }{
-			c.Mutex("x"), c.RWMutex("x"), c.Semaphore("x", 1), c.KeyedSemaphore("x", 1), c.KeyedSemaphore("x", 1).Key("k"),
-		} {
-			assert.Equal(t, "x", l.Name())
-		}
-		assert.Empty(t, fairlock.Mutex{}.Name())
-	})
-}
-
 // No time is left for the last mutex.
 //
 //fairlock:promise Several mutexes at once

@@ -59,6 +59,7 @@ func TestLease_Context(t *testing.T) {
 		require.NoError(t, lease.Err())
 		assert.Equal(t, "v", ctx.Value(callers{}))
 		assert.Same(t, lease, leaseIn(ctx))
+		assert.Nil(t, leaseIn(t.Context()))
 		unlock(t, lease)
 		<-ctx.Done()
 		require.ErrorIs(t, context.Cause(ctx), fairlock.ErrUnlocked)
@@ -66,9 +67,4 @@ func TestLease_Context(t *testing.T) {
 		defer cancel()
 		require.ErrorIs(t, context.Cause(late), fairlock.ErrUnlocked)
 	})
-}
-
-func TestLeaseFromContext_OutsideALock(t *testing.T) {
-	_, ok := fairlock.LeaseFromContext(t.Context())
-	assert.False(t, ok)
 }

@@ -314,41 +314,6 @@ func TestLink_BreakAndHang(t *testing.T) {
 	})
 }
 
-func TestLink_DropNotifications(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *fairlocktest.Server, client *fairlocktest.Client) {
-		sub := client.Redis.Subscribe(t.Context(), "news")
-		require.NoError(t, sub.PSubscribe(t.Context(), "new*"))
-		for range 2 {
-			_, err := sub.Receive(t.Context())
-			require.NoError(t, err)
-		}
-		client.Link.DropNotifications()
-		require.NoError(t, client.Redis.Publish(t.Context(), "news", "lost").Err())
-		synctest.Wait()
-		client.Link.Mend()
-		require.NoError(t, client.Redis.Publish(t.Context(), "news", "told").Err())
-		for range 2 {
-			message, err := sub.ReceiveMessage(t.Context())
-			require.NoError(t, err)
-			assert.Equal(t, "told", message.Payload)
-		}
-	})
-}
-
-// Scripts are loaded, so the first release is one request. It arrives although its client has been closed.
-func TestServer_ScriptsAreLoaded(t *testing.T) {
-	bubble(t, func(t *testing.T, server *fairlocktest.Server, client *fairlocktest.Client) {
-		lease := lock(t, client)
-		client.Link.Hang()
-		go func() { _ = lease.Unlock(context.Background()) }()
-		synctest.Wait()
-		client.Close()
-		server.Mutex("x").AssertHeldBy("client-1")
-		client.Link.Mend()
-		server.Mutex("x").AssertFree()
-	})
-}
-
 // A client that still connects when the test ends is refused, or the server waits for its connection. The race detector
 // sees it.
 func TestServer_ClosesWhileClientsConnect(t *testing.T) {
@@ -498,30 +463,6 @@ func TestLocalClock_DriftsStepsAndPauses(t *testing.T) {
 		assert.Equal(t, time.Minute+2*time.Second, <-fired)
 		assert.False(t, stopped.Stop())
 		still(time.Hour)
-	})
-}
-
-// On a clock that is slow by 0.9 % a lease still ends before it ends in Redis; by 3 % it does not.
-//
-//fairlock:promise A lease ends here first
-func TestLocalClock_SlowByOnePercent(t *testing.T) {
-	bubble(t, func(t *testing.T, server *fairlocktest.Server, _ *fairlocktest.Client) {
-		for _, c := range []struct {
-			rate   float64
-			inTime bool // Done closes before the lease ends in Redis
-		}{{0.991, true}, {0.97, false}} {
-			local := server.LocalClock()
-			client := server.Client(fairlock.Config{Name: fmt.Sprintf("rate-%v", c.rate), Clock: local})
-			local.SetRate(c.rate)
-			lease := lock(t, client)
-			client.Link.Cut() // no renewal arrives
-			<-lease.Done()
-			if c.inTime {
-				server.Mutex("x").AssertHeldBy(client.Name())
-				time.Sleep(time.Second)
-			}
-			server.Mutex("x").AssertFree()
-		}
 	})
 }
 

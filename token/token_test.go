@@ -52,15 +52,6 @@ func randomBytes(t *testing.T, tok token.Token) []byte {
 	return b
 }
 
-func TestToken_Zero(t *testing.T) {
-	tok, err := token.Parse(tokens.New("client", tokens.Terms{TTL: time.Minute, Weight: 1}))
-	require.NoError(t, err)
-	assert.Equal(t, "(no token)", token.Token{}.String())
-	assert.True(t, token.Token{}.IsZero())
-	assert.Empty(t, token.Token{}.Client())
-	assert.NotEqual(t, token.Token{}, tok)
-}
-
 // A token says what it was made with; a TTL is rounded up. What is out of bounds makes none.
 func TestNew_Terms(t *testing.T) {
 	for _, terms := range []tokens.Terms{
@@ -103,6 +94,7 @@ func TestNew_Terms(t *testing.T) {
 		require.ErrorIs(t, err, token.ErrMalformed, "%+v", terms)
 	}
 	assert.Zero(t, termsOf(t, token.Token{}))
+	assert.Equal(t, "(no token)", token.Token{}.String())
 }
 
 // termsOf returns what a token says, also by its methods.

@@ -166,24 +166,6 @@ func TestInline_HangingHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// What waits when an inline command ends goes to a sender, and the caller of that command returns.
-func TestInline_QueuedSentAfterwards(t *testing.T) {
-	inlineBubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
-		warm(t, d)
-		s.beginInline(t, d, "hangs")
-		s.begin(t, d, "hangs, too", bound-spare-1, 0) // with it, all senders
-		s.begin(t, d, "waits", 10, 0)
-		assert.NotContains(t, s.sent(), "waits")
-		close(s.hang["hangs"])
-		synctest.Wait()
-		sizes := map[int]int{2 + spare: 10, 16 + spare: 1} // of what goes at once
-		assert.Len(t, s.batches[len(s.batches)-1], sizes[bound])
-		assert.Equal(t, 10, len(s.sent())-1-1-(bound-spare-1))
-		close(s.hang["hangs, too"])
-		s.callers.Wait()
-	})
-}
-
 // A hook that panics, or ends its goroutine, does so on the caller's goroutine. Nothing stays in flight, and what waits
 // is sent.
 func TestInline_HookEndsGoroutine(t *testing.T) {
