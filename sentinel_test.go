@@ -70,6 +70,7 @@ const (
 // The primary is killed: nobody's call fails, also not one that begins meanwhile, the holder holds on, and the lock
 // goes through the queue in order, soon after the sentinels name the new primary.
 //
+//fairlock:fault Failover to a replica that has everything: the holder holds on, the waiters get in in their order, fences rise
 //fairlock:fault The primary is killed, and Sentinel promotes a replica: no call fails while its ctx lasts, the holder holds on, and the next grant follows the sentinels' choice
 func TestSentinel_PrimaryIsKilled(t *testing.T) {
 	t.Parallel()

@@ -77,77 +77,6 @@ func TestCluster_WaitersInOrder(t *testing.T) {
 	}
 }
 
-// pair is a primary and its replica, and clients that connect to the one of them that is in charge.
-type pair struct {
-	t                *testing.T
-	primary, replica *redistest.Server
-	charge           atomic.Pointer[redistest.Server]
-}
-
-func startPair(t *testing.T) *pair {
-	t.Helper()
-	p := &pair{t: t, primary: redistest.StartTCP(t)}
-	host, port, err := net.SplitHostPort(p.primary.Addr())
-	require.NoError(t, err)
-	p.replica = redistest.Start(t, "--replicaof", host, port)
-	p.charge.Store(p.primary)
-	p.replicated()
-	return p
-}
-
-// mutex is that of a client which connects to the server that is in charge.
-func (p *pair) mutex(cfg fairlock.Config) fairlock.Mutex {
-	p.t.Helper()
-	return newClient(p.t, p.redis(func(c net.Conn) net.Conn { return c }), cfg).Mutex("x")
-}
-
-func (p *pair) redis(wrap func(net.Conn) net.Conn) *redis.Client {
-	p.t.Helper()
-	rdb := redis.NewClient(&redis.Options{Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		s := p.charge.Load()
-		c, err := new(net.Dialer).DialContext(ctx, s.Network(), s.Addr())
-		return wrap(c), err
-	}})
-	p.t.Cleanup(func() { _ = rdb.Close() })
-	return rdb
-}
-
-// replicated waits until the replica has everything.
-func (p *pair) replicated() {
-	p.t.Helper()
-	p.primary.Replicated(p.replica)
-}
-
-// promote has the replica miss what comes from now on.
-func (p *pair) promote() {
-	p.t.Helper()
-	require.NoError(p.t, p.replica.Client().Do(p.t.Context(), "replicaof", "no", "one").Err())
-}
-
-func (p *pair) failOver() {
-	p.primary.Kill()
-	p.charge.Store(p.replica)
-}
-
-// A failover that loses nothing: the holder holds on, and the waiters are granted the lock in their order.
-//
-//fairlock:fault Failover to a replica that has everything: the holder holds on, the waiters get in in their order, fences rise
-func TestFailover_KeepsHolderAndOrder(t *testing.T) {
-	t.Parallel()
-	p := startPair(t)
-	m := p.mutex(lasting)
-	held := hold(t, m.Lock)
-	var queue []*acquisition
-	for range 3 {
-		queue = append(queue, join(t, m, p.mutex(fairlock.Config{}).Lock))
-	}
-	p.replicated()
-	p.promote()
-	p.failOver()
-	require.NoError(t, held.Renew(t.Context()))
-	inOrder(t, held, queue)
-}
-
 // The primary becomes a replica, new connections lead to the new primary, and open ones stay. go-redis closes them
 // after an error that begins with READONLY, which that of a script of Redis 6.2 and KeyDB does not.
 //
@@ -160,15 +89,26 @@ func TestFailover_ReplicaKeepsConnections(t *testing.T) {
 	} {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			p := startPair(t)
-			c := newClient(t, p.redis(wrap), fairlock.Config{})
+			primary := redistest.StartTCP(t)
+			host, port, err := net.SplitHostPort(primary.Addr())
+			require.NoError(t, err)
+			replica := redistest.Start(t, "--replicaof", host, port)
+			var charge atomic.Pointer[redistest.Server] // to which clients connect
+			charge.Store(primary)
+			rdb := redis.NewClient(&redis.Options{Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				s := charge.Load()
+				c, err := new(net.Dialer).DialContext(ctx, s.Network(), s.Addr())
+				return wrap(c), err
+			}})
+			t.Cleanup(func() { _ = rdb.Close() })
+			c := newClient(t, rdb, fairlock.Config{})
 			held := hold(t, c.Mutex("x").Lock)
 			next := join(t, c.Mutex("x"), c.Mutex("x").Lock)
 			require.NoError(t, c.Ping(t.Context()))
-			p.replicated()
-			p.promote()
-			require.NoError(t, p.primary.Client().Do(t.Context(), "replicaof", "127.0.0.1", "1").Err())
-			p.charge.Store(p.replica)
+			primary.Replicated(replica)
+			require.NoError(t, replica.Client().Do(t.Context(), "replicaof", "no", "one").Err())
+			require.NoError(t, primary.Client().Do(t.Context(), "replicaof", "127.0.0.1", "1").Err())
+			charge.Store(replica)
 			began := time.Now()
 			require.NoError(t, held.Renew(t.Context()))
 			unlock(t, held)
