@@ -196,16 +196,3 @@ func TestReport(t *testing.T) {
 	require.ErrorContains(t, err, "30 violations in all")
 	assert.Equal(t, 20, strings.Count(err.Error(), "cannot follow"))
 }
-
-func TestStory(t *testing.T) {
-	events := []history.Event{
-		{At: 2e9, Process: 2, Op: history.Request, Lock: "x", Weight: 3},
-		{At: 1e9, Process: 1, Call: 7, Op: history.Granted, Lock: "x", Token: "t", Fence: 10, Ticket: 5, Until: 3e9,
-			Err: "none"},
-	}
-	assert.Equal(t, `
-     1.000000s  client 1 worker 0 call 7  granted    x  ticket 5  fence 10  until 3.000000s  token t  error none
-     1.500000s  a fault
-     2.000000s  client 2 worker 0 call 0  request    x  weight 3
-`, "\n"+history.Story(events, []history.Note{{At: 1.5e9, Text: "a fault"}}))
-}

@@ -71,23 +71,3 @@ func TestDemo_Summary(t *testing.T) {
 	assert.Contains(t, out.String(), "\nFAILED  exclusion: 2 of 1 are held")
 	require.ErrorIs(t, (&demo{out: &out}).conclude(away), away, "nothing was recorded")
 }
-
-func TestBrief(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		0: "0s", 999: "999ns", 1234: "1.23µs", 999_999: "1ms", 12_345_678: "12.3ms", 83 * time.Second: "1m23s",
-	} {
-		assert.Equal(t, want, brief(d).String())
-	}
-}
-
-// What else the live display shows is in internal/view.
-func TestLive(t *testing.T) {
-	var out strings.Builder
-	d := sample(&out)
-	d.Live = true
-	d.note("client-2 was killed while it held the lock")
-	require.Contains(t, d.title(), "fairlock demo   mutex · 3 clients × 1 workers · Redis in memory ")
-	require.Regexp(t, `s  client-2 was killed while it held the lock\n3 grants: client-1 1, client-2 1, client-3 1$`,
-		strings.Join(d.foot(), "\n"))
-	require.Empty(t, out.String(), "nothing but the display")
-}
