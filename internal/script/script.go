@@ -135,8 +135,8 @@ type verb struct {
 //  5. a mutant of each rule that is the first for a promise about safety (lab/mutants/mutants.txt)
 //  6. if waiters or leases send it, Requests in internal/wait/waiters.go, or Redis in internal/hold/holding.go, and the
 //     fakes there. If users get it, a method in fairlock/lock.go, and methods of the kinds that have it (mutex.go,
-//     semaphore.go, rwmutex.go). A test goes into fairlock_test.go, and a line into the CHANGELOG. If operators get it,
-//     a method of Client in admin, and its test there
+//     semaphore.go, rwmutex.go). A scenario goes into fairlock/testdata/scenarios, and a line into the CHANGELOG. If
+//     operators get it, a method of Client in admin, and its test there
 //  7. its sender, in senders in internal/tools/doctor/rights_test.go. Then a test says which rights are missing
 //
 // A command that no script used before goes into the ACL lines of docs/operating.md and of fairlock doctor. Tests
