@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"os"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -88,6 +89,18 @@ func TestCalls_Briefly(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The failure of a request that its ctx has cut short says less than the one before.
+func TestLatest(t *testing.T) {
+	ended, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	for _, cut := range []error{context.DeadlineExceeded, os.ErrDeadlineExceeded} {
+		assert.Equal(t, io.EOF, call.Latest(ended, io.EOF, cut))
+		assert.Equal(t, cut, call.Latest(ended, nil, cut))
+		assert.Equal(t, cut, call.Latest(t.Context(), io.EOF, cut))
+	}
+	assert.Equal(t, redis.ErrClosed, call.Latest(ended, io.EOF, redis.ErrClosed))
 }
 
 // A pause is twice as long as the one before, up to a quarter of a second. It is shorter by a part of its own, at most

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"regexp"
 	"strings"
 
@@ -167,9 +168,9 @@ func OrEnded(ctx context.Context, err error) error {
 // says more. before may be nil.
 func Latest(ctx context.Context, before, failure error) error {
 	var abandoned *dispatch.AbandonedError
-	// by go-redis, of an inline command
-	cut := errors.As(failure, &abandoned) || ctx.Err() != nil && errors.Is(failure, ctx.Err())
-	if before != nil && cut {
+	// by go-redis, of an inline command; its connection may end first, at the deadline of ctx
+	cut := ctx.Err() != nil && (errors.Is(failure, ctx.Err()) || errors.Is(failure, os.ErrDeadlineExceeded))
+	if before != nil && (cut || errors.As(failure, &abandoned)) {
 		return before
 	}
 	return failure
