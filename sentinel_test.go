@@ -28,11 +28,11 @@ type contended struct {
 
 // contendedThroughSentinels starts three clients that contend for a lock of each kind. The replicas know of it.
 func contendedThroughSentinels(
-	t *testing.T, s *redistest.Sentinels, trace *fairlock.Trace,
+	t *testing.T, s *redistest.Sentinels, config fairlock.Config,
 ) (clients []*fairlock.Client, all []contended) {
 	t.Helper()
 	for range 3 {
-		clients = append(clients, newClient(t, s.Client(), fairlock.Config{Trace: trace}))
+		clients = append(clients, newClient(t, s.Client(), config))
 	}
 	for _, of := range locks {
 		l := of(clients[0])
@@ -75,7 +75,8 @@ const (
 func TestSentinel_PrimaryIsKilled(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartSentinels(t, 2)
-	clients, all := contendedThroughSentinels(t, s, nil)
+	// Sentinels that vote for different ones of them vote again after 6 s, which must not end a lease.
+	clients, all := contendedThroughSentinels(t, s, fairlock.Config{TTL: time.Minute, WaiterTTL: time.Minute})
 	s.Servers[0].Kill()
 	killed := time.Now()
 	first := begin(t, clients[0].Mutex("first").Lock)
@@ -144,10 +145,12 @@ func TestSentinel_PlannedFailover(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartSentinels(t, 2)
 	var lostNotifications atomic.Int64
-	clients, all := contendedThroughSentinels(t, s, &fairlock.Trace{NotificationLost: func(e fairlock.Event) {
-		if e.Name == "x" {
-			lostNotifications.Add(1)
-		}
+	clients, all := contendedThroughSentinels(t, s, fairlock.Config{Trace: &fairlock.Trace{
+		NotificationLost: func(e fairlock.Event) {
+			if e.Name == "x" {
+				lostNotifications.Add(1)
+			}
+		},
 	}})
 	mutexes := passes(t, clients)
 	s.Replicated()
