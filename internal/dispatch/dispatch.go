@@ -582,7 +582,7 @@ func (d *Dispatcher) send(b *batch) {
 		}
 	}()
 	if len(cmds) == 1 {
-		cmds[0] = d.call(b.requests[0])
+		cmds[0] = b.requests[0].call(b.requests[0].ctx, d.rdb)
 		return
 	}
 	pipe := d.plain.Pipeline()
@@ -640,10 +640,14 @@ func (d *Dispatcher) alone(r *request) *batch {
 }
 
 // inline sends a request. It leaves nothing in flight, even if a hook panics or ends the goroutine. A sender takes the
-// requests that have queued meanwhile.
+// requests that have queued meanwhile. When the deadline of its ctx ends the request, ctx has ended before inline
+// returns.
 func (d *Dispatcher) inline(r *request, b *batch) (reply any, err error) {
 	var cmd *redis.Cmd
 	defer func() {
+		if cmd != nil && !answered(cmd.Err()) {
+			d.awaitDeadline(r.ctx)
+		}
 		reply, err = r.finished(d, b, cmd)
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -653,25 +657,16 @@ func (d *Dispatcher) inline(r *request, b *batch) (reply any, err error) {
 		}
 		d.senders.Done()
 	}()
-	cmd = d.call(r)
+	cmd = r.call(r.ctx, d.rdb)
 	return reply, err
 }
 
-// call sends a request alone. When the deadline of its ctx ends it, ctx has ended before call returns.
-func (d *Dispatcher) call(r *request) *redis.Cmd {
-	cmd := r.call(r.ctx, d.rdb)
-	if d.deadlines && !answered(cmd.Err()) {
-		d.awaitDeadline(r.ctx)
-	}
-	return cmd
-}
-
-// awaitDeadline waits for the end of ctx if its deadline has passed, or is less than overdue away. The connection may
-// end a moment before ctx, and the caller reads the reason from ctx. awaitDeadline does not rely on ctx, which may be a
-// type of the user.
+// awaitDeadline waits for the end of ctx if its deadline has passed. The timer of the connection may fire a moment
+// before that of ctx, and the caller reads the reason from ctx. It does not rely on ctx, which may be a type of the
+// user.
 func (d *Dispatcher) awaitDeadline(ctx context.Context) {
 	deadline, ok := ctx.Deadline()
-	if !ok || d.clock.Now().Add(overdue).Before(deadline) {
+	if !ok || d.clock.Now().Before(deadline) {
 		return
 	}
 	enough := make(chan struct{})
