@@ -80,10 +80,14 @@ func (c *Clock) Advance(d time.Duration) {
 	}
 }
 
-// untilDeadline returns how long it is until a deadline of the system's clock. It is rounded, because the caller has
-// computed the deadline from a whole number of milliseconds.
-func untilDeadline(t time.Time) time.Duration {
-	return time.Until(t).Round(time.Millisecond) //nolint:forbidigo // net.Conn's deadlines are the system's
+// untilDeadline returns how long it is, by a server's clock, until a deadline of the system's. For a Clock it is rounded,
+// because that stands still since the caller has computed the deadline from a whole number of milliseconds.
+func untilDeadline(by clock.Clock, t time.Time) time.Duration {
+	left := time.Until(t) //nolint:forbidigo // net.Conn's deadlines are the system's
+	if _, ok := by.(*Clock); ok {
+		left = left.Round(time.Millisecond)
+	}
+	return left
 }
 
 func (c *Clock) attach(s *Server) {

@@ -237,7 +237,7 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 	defer s.mu.Unlock()
 	c.deadline = time.Time{}
 	if !t.IsZero() {
-		c.deadline = s.clock.Now().Add(untilDeadline(t))
+		c.deadline = s.clock.Now().Add(untilDeadline(s.clock, t))
 	}
 	c.change.Broadcast()
 	return nil
