@@ -38,7 +38,7 @@ const (
 	// connecting is how long the first connection may take.
 	connecting = 5 * time.Second
 	// probing is how long it may take to find out whether a port speaks TLS.
-	probing = 2 * time.Second
+	probing = time.Second
 	// shortLimit is how long it may take to close connections, or to learn more about an error when ctx has ended.
 	shortLimit = 50 * time.Millisecond
 )
@@ -73,7 +73,7 @@ func (c *connection) open(ctx context.Context) (redis.UniversalClient, error) {
 	}
 	answered := patiently("connecting to " + target.where())
 	reason := make(chan error, 1)
-	probe := time.AfterFunc(probing/4, func() { reason <- target.reason() })
+	probe := time.AfterFunc(probing/2, func() { reason <- target.reason() })
 	err = ping(ctx, rdb)
 	answered()
 	early := probe.Stop()
@@ -82,13 +82,16 @@ func (c *connection) open(ctx context.Context) (redis.UniversalClient, error) {
 	}
 	go func() { _ = rdb.Close() }() // with a Sentinel that hangs, it waits for that
 	err = fmt.Errorf("redis at %s: %w", target.where(), withCode(exitCode(err), inspect.Said(ctx, rdb, err)))
-	if inspect.Refused(err) {
+	switch {
+	case inspect.Refused(err):
 		return nil, err
+	case alertIn(err) == wantsCert:
+		return nil, fmt.Errorf("%w; %w", err, errCert)
 	}
 	if early {
 		probe.Reset(0)
 	}
-	limit := probing
+	limit := 2 * probing
 	if ctx.Err() != nil {
 		limit = shortLimit
 	}
@@ -402,6 +405,9 @@ var (
 	reasons  = []error{errTLS, errNoTLS, errCert}
 )
 
+// wantsCert is the TLS alert of a server that requires a client certificate.
+const wantsCert = "tls: certificate required"
+
 // alertIn returns the TLS alert that the server has sent, or "".
 func alertIn(err error) string {
 	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "remote error" {
@@ -446,7 +452,7 @@ func (t target) reason() error {
 	}
 	// No request may be under way. Otherwise the server could reset the connection, and its alert could be lost.
 	t.secure(unchecked)
-	if _, err := tls.Client(conn, unchecked).Read(reply); alertIn(err) == "tls: certificate required" {
+	if _, err := tls.Client(conn, unchecked).Read(reply); alertIn(err) == wantsCert {
 		return errCert
 	}
 	return nil
