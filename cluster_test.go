@@ -21,13 +21,15 @@ import (
 )
 
 // A master stays dead, and its replica is elected: no call fails, the holder holds on, and its locks go on soon after.
-// Measured from the election: 0.4 to 1.1 s with go-redis 9.7.3, 1.0 to 1.4 s with 9.23.
+// After the election, these can follow each other: 1 s until the slots are read again; the longest pause between two
+// attempts; 1 s until the next heartbeat of the waiter, if its subscription was on the dead master. Measured from the
+// election: 0.4 to 1.1 s with go-redis 9.7.3, 1.0 to 1.4 s with 9.23, and 2.4 s beside a load of 15.
 //
 //fairlock:fault A master of a cluster stays dead: the Redis client reads once a second which master has its slots, so its locks go on after the election
 func TestCluster_MasterStaysDead(t *testing.T) {
 	t.Parallel()
 	elected := masterFails(t, 0, (*redistest.Server).Kill)
-	assert.Less(t, time.Since(elected), time.Second+pause+slack)
+	assert.Less(t, time.Since(elected), time.Second+pause+time.Second+slack)
 }
 
 // A master hangs, and its replica is elected: no call fails, and the holder holds on. After the election, these can

@@ -63,8 +63,8 @@ const (
 	redials = time.Second
 	// pause is the longest of this library's own.
 	pause = 250 * time.Millisecond
-	// slack is for a busy machine: at a load of 15, grants came 1.2 s later. What the limits exclude takes 10 s or more.
-	slack = 2 * time.Second
+	// slack is for a busy machine.
+	slack = time.Second
 )
 
 // The primary is killed: nobody's call fails, also not one that begins meanwhile, the holder holds on, and the lock
