@@ -67,7 +67,7 @@ type cluster struct {
 
 	t      *testing.T
 	share  share
-	crash  []int // the runs in the midst of which their replicas crash
+	crash  []int // the runs during which their replicas crash
 	mu     sync.Mutex
 	runs   []time.Time // guarded by mu: when they began, by the clock of their replica
 	failed []error     // guarded by mu: what gocron's listeners were called with
@@ -183,7 +183,7 @@ func TestTask_Errors(t *testing.T) {
 	})
 }
 
-// A process that does not lead runs no job. (TestShare_EachTickOnce has one that does, package leader when that ends.)
+// A process that does not lead runs no job.
 func TestElector_NotLeader(t *testing.T) {
 	t.Parallel()
 	e := leader.New(fairlocktest.NewServer(t).Client(fairlock.Config{}).Client, "scheduler", leader.Config{})

@@ -78,7 +78,7 @@ func TestLockCollector_RedisHangs(t *testing.T) {
 			})
 		}
 		scrapes.Wait()
-		assert.EqualValues(t, 8, client.Redis.PoolStats().Misses, "requests, none of which has ended")
+		assert.EqualValues(t, 8, client.Redis.PoolStats().Misses, "each request is still waiting for a reply")
 		began := time.Now()
 		failures := map[string]float64{"lock_inspection_failures_total": (3 + 2) * 26}
 		assert.Equal(t, failures, values(t, c), "values scrapes twice")
