@@ -77,8 +77,9 @@ func TestLockCollector_RedisHangs(t *testing.T) {
 				assert.Equal(t, time.Second, time.Since(began))
 			})
 		}
+		time.Sleep(time.Second - 1)
+		assert.EqualValues(t, 8, client.Redis.PoolStats().Misses, "each request is still waiting for a connection")
 		scrapes.Wait()
-		assert.EqualValues(t, 8, client.Redis.PoolStats().Misses, "each request is still waiting for a reply")
 		began := time.Now()
 		failures := map[string]float64{"lock_inspection_failures_total": (3 + 2) * 26}
 		assert.Equal(t, failures, values(t, c), "values scrapes twice")
