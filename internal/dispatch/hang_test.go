@@ -17,12 +17,14 @@ import (
 	"github.com/fairlock/fairlock-go/internal/dispatch"
 )
 
-// dead makes the first n attempts of a request hang until the test ends, as on a half-open connection. It returns how
-// often the request was sent. The caller calls end.
+// dead makes the first n attempts of a request hang until the test ends, as on a half-open connection. Others have a
+// reply after a millisecond, so never at the instant at which an earlier one has failed. It returns how often the
+// request was sent. The caller calls end.
 func (s *server) dead(key string, n int32) (sent *atomic.Int32, end func()) {
 	over, sent := make(chan struct{}), new(atomic.Int32)
 	s.fault[key] = func(context.Context) error {
 		if sent.Add(1) > n {
+			time.Sleep(time.Millisecond)
 			return replied("replied")
 		}
 		<-over
@@ -84,7 +86,8 @@ func TestHang_SentAgain(t *testing.T) {
 					}
 				}
 				s.mu.Unlock()
-				assert.Equal(t, test.want, want{sent.Load(), time.Since(start), noReply})
+				took := time.Since(start).Truncate(10 * time.Millisecond)
+				assert.Equal(t, test.want, want{sent.Load(), took, noReply})
 				var abandoned *dispatch.AbandonedError
 				assert.Equal(t, test.want.took == time.Minute, errors.As(err, &abandoned))
 				assert.Equal(t, test.want.sent > 1 || test.dead > 0, counted.Ambiguous(err), "the hook marshals nothing")
