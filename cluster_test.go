@@ -22,14 +22,14 @@ import (
 
 // A master stays dead, and its replica is elected: no call fails, the holder holds on, and its locks go on soon after.
 // After the election, these can follow each other: 1 s until the slots are read again; the longest pause between two
-// attempts; 1 s until the next heartbeat of the waiter, if its subscription was on the dead master. Measured from the
-// election: 0.4 to 1.1 s with go-redis 9.7.3, 1.0 to 1.4 s with 9.23, and 2.4 s beside a load of 15.
+// attempts, 0.25 s; 1 s until the next heartbeat of the waiter, if its subscription was on the dead master. Measured
+// from the election: 0.4 to 1.1 s with go-redis 9.7.3, 1.0 to 1.4 s with 9.23, and up to 3.6 s beside a load of 10.
 //
 //fairlock:fault A master of a cluster stays dead: the Redis client reads once a second which master has its slots, so its locks go on after the election
 func TestCluster_MasterStaysDead(t *testing.T) {
 	t.Parallel()
 	elected := masterFails(t, 0, (*redistest.Server).Kill)
-	assert.Less(t, time.Since(elected), time.Second+pause+heartbeat+slack)
+	assert.Less(t, time.Since(elected), soon)
 }
 
 // A master hangs, and its replica is elected: no call fails, and the holder holds on. After the election, these can
@@ -47,8 +47,7 @@ func TestCluster_MasterHangs(t *testing.T) {
 		t.Run(readTimeout.String(), func(t *testing.T) {
 			t.Parallel()
 			elected := masterFails(t, readTimeout, (*redistest.Server).Pause)
-			bound := 1500*time.Millisecond + readTimeout + min(2*readTimeout, 4*time.Second) + heartbeat
-			assert.Less(t, time.Since(elected), bound+slack)
+			assert.Less(t, time.Since(elected), readTimeout+7*time.Second)
 		})
 	}
 }
@@ -186,7 +185,7 @@ func TestCluster_ReleasedWhileTheSlotMoves(t *testing.T) {
 	waited := newClient(t, rdb, fairlock.Config{Namespace: "waited", TTL: time.Minute}).Mutex("x")
 	kept := newClient(t, rdb, fairlock.Config{Namespace: "kept", TTL: time.Minute}).Mutex("x",
 		fairlock.WithMinHold(time.Minute))
-	one, other := hold(t, waited.Lock), hold(t, kept.Lock)
+	one, other := holdAtOnce(t, waited.Lock), holdAtOnce(t, kept.Lock)
 	next, rest := join(t, waited, waited.Lock), join(t, kept, kept.Lock)
 	cluster.Move("{x}", from, to, func() { unlock(t, one); unlock(t, other) }, func() {})
 	newcomer := newClient(t, cluster.Client(), fairlock.Config{Namespace: "waited"}).Mutex("x")
@@ -202,7 +201,7 @@ func TestCluster_ReleasedWhileTheSlotMoves(t *testing.T) {
 // still where they were. That takes no longer than before. Where another holder stays, the next waiter is granted the
 // lock, and no further one if the semaphore was resized.
 //
-//fairlock:fault A lock of any kind is released, and its slot is about to move: if somebody waits, Unlock returns at once; if nobody does, when the slot has moved
+//fairlock:fault A lock of any kind is released, and its slot is about to move: if somebody waits, Unlock returns at once; if nobody does, or if a request for the lock was sent twice, when the slot has moved
 func TestCluster_EachKindIsReleasedWhileTheSlotMoves(t *testing.T) {
 	t.Parallel()
 	cluster, from, to := twoMasters(t)
@@ -221,7 +220,7 @@ func TestCluster_EachKindIsReleasedWhileTheSlotMoves(t *testing.T) {
 			}
 			name := namespace + " " + l.kind
 			for range 2 {
-				leases[name] = append(leases[name], hold(t, l.acquire(l.one)))
+				leases[name] = append(leases[name], holdAtOnce(t, l.acquire(l.one)))
 			}
 			share := l.all
 			if namespace == "resized" {
@@ -238,7 +237,7 @@ func TestCluster_EachKindIsReleasedWhileTheSlotMoves(t *testing.T) {
 			if name == "resized semaphore" {
 				queues[name][0].granted(t)
 			}
-			assert.Less(t, time.Since(began), slack, name)
+			assert.Less(t, time.Since(began), soon, name)
 			assert.True(t, queues[name][1].pending(), name)
 		}
 	}, func() {})
@@ -250,6 +249,20 @@ func TestCluster_EachKindIsReleasedWhileTheSlotMoves(t *testing.T) {
 			unlock(t, first)
 		}
 		unlock(t, queues[name][1].granted(t))
+	}
+}
+
+// holdAtOnce acquires a lock by one request. If it had no reply for a second, it was sent again, and the release of such
+// a lock needs a key that does not exist.
+func holdAtOnce(t *testing.T, a acquire) *fairlock.Lease {
+	t.Helper()
+	for {
+		began := time.Now()
+		lease := hold(t, a)
+		if time.Since(began) < time.Second {
+			return lease
+		}
+		unlock(t, lease)
 	}
 }
 
@@ -328,6 +341,6 @@ func TestCluster_SubscribersNodeDies(t *testing.T) {
 	subscribed := time.Since(killed)
 	after := handoffs()
 	t.Logf("a handoff takes %v, and %v after the kill; subscribed again after %v", before, after, subscribed)
-	assert.Less(t, subscribed, 3*time.Second+slack)
+	assert.Less(t, subscribed, soon)
 	assert.Less(t, max(after[0], after[1]), 500*time.Millisecond)
 }
