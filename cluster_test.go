@@ -252,8 +252,8 @@ func TestCluster_EachKindIsReleasedWhileTheSlotMoves(t *testing.T) {
 	}
 }
 
-// holdAtOnce acquires a lock by one request. If it had no reply for a second, it was sent again, and the release of such
-// a lock needs a key that does not exist.
+// holdAtOnce acquires a lock by one request. One that has had no reply for a second is sent again, and the release of
+// such a lock needs a key that does not exist.
 func holdAtOnce(t *testing.T, a acquire) *fairlock.Lease {
 	t.Helper()
 	for {
