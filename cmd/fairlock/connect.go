@@ -35,10 +35,10 @@ const (
 
 const (
 	defaultRedis = "redis://localhost:6379"
-	// connecting is how long the first connection may take.
+	// connecting is how long the first connection may take, or to find out why there is none.
 	connecting = 5 * time.Second
-	// probing is how long it may take to find out whether a port speaks TLS.
-	probing = time.Second
+	// probeAfter is how long a port may be silent before the command finds out whether it speaks TLS.
+	probeAfter = 500 * time.Millisecond
 	// shortLimit is how long it may take to close connections, or to learn more about an error when ctx has ended.
 	shortLimit = 50 * time.Millisecond
 )
@@ -72,8 +72,10 @@ func (c *connection) open(ctx context.Context) (redis.UniversalClient, error) {
 		return nil, err
 	}
 	answered := patiently("connecting to " + target.where())
+	probing, cancel := context.WithTimeout(context.Background(), connecting)
+	defer cancel()
 	reason := make(chan error, 1)
-	probe := time.AfterFunc(probing/2, func() { reason <- target.reason() })
+	probe := time.AfterFunc(probeAfter, func() { reason <- target.reason(probing) })
 	err = ping(ctx, rdb)
 	answered()
 	early := probe.Stop()
@@ -91,16 +93,11 @@ func (c *connection) open(ctx context.Context) (redis.UniversalClient, error) {
 	if early {
 		probe.Reset(0)
 	}
-	limit := 2 * probing
 	if ctx.Err() != nil {
-		limit = shortLimit
+		time.AfterFunc(shortLimit, cancel)
 	}
-	select {
-	case other := <-reason:
-		if other != nil {
-			err = fmt.Errorf("%w; %w", err, other)
-		}
-	case <-time.After(limit):
+	if other := <-reason; other != nil {
+		err = fmt.Errorf("%w; %w", err, other)
 	}
 	return nil, err
 }
@@ -416,13 +413,11 @@ func alertIn(err error) string {
 	return ""
 }
 
-// reason returns one of these errors, or nil.
-func (t target) reason() error {
+// reason returns one of these errors, or nil. It returns when ctx ends.
+func (t target) reason(ctx context.Context) error {
 	if t.url.Scheme == "unix" {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), probing)
-	defer cancel()
 	address := net.JoinHostPort(cmp.Or(t.url.Hostname(), "localhost"), cmp.Or(t.url.Port(), "6379"))
 	dial := func() net.Conn {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
