@@ -80,8 +80,8 @@ func (c *Clock) Advance(d time.Duration) {
 	}
 }
 
-// untilDeadline returns how long it is, by a server's clock, until a deadline of the system's. A Clock has stood still
-// since the caller computed the deadline from a whole number of milliseconds, so for a Clock it is rounded to one.
+// untilDeadline returns how long it is, by a server's clock, until a deadline of the system's. For a Clock it is
+// rounded: the caller has computed the deadline from whole milliseconds, and only the system's clock has gone on since.
 func untilDeadline(by clock.Clock, t time.Time) time.Duration {
 	left := time.Until(t) //nolint:forbidigo // net.Conn's deadlines are the system's
 	if _, ok := by.(*Clock); ok {
