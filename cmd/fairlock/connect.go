@@ -35,7 +35,7 @@ const (
 
 const (
 	defaultRedis = "redis://localhost:6379"
-	// connecting is how long the first connection may take, or to find out why there is none.
+	// connecting is how long it may take to connect, or to find out why that fails.
 	connecting = 5 * time.Second
 	// probeAfter is how long a port may be silent before the command finds out whether it speaks TLS.
 	probeAfter = 500 * time.Millisecond
@@ -84,11 +84,8 @@ func (c *connection) open(ctx context.Context) (redis.UniversalClient, error) {
 	}
 	go func() { _ = rdb.Close() }() // with a Sentinel that hangs, it waits for that
 	err = fmt.Errorf("redis at %s: %w", target.where(), withCode(exitCode(err), inspect.Said(ctx, rdb, err)))
-	switch {
-	case inspect.Refused(err):
+	if inspect.Refused(err) {
 		return nil, err
-	case alertIn(err) == wantsCert:
-		return nil, fmt.Errorf("%w; %w", err, errCert)
 	}
 	if early {
 		probe.Reset(0)
@@ -402,9 +399,6 @@ var (
 	reasons  = []error{errTLS, errNoTLS, errCert}
 )
 
-// wantsCert is the TLS alert of a server that requires a client certificate.
-const wantsCert = "tls: certificate required"
-
 // alertIn returns the TLS alert that the server has sent, or "".
 func alertIn(err error) string {
 	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "remote error" {
@@ -447,7 +441,7 @@ func (t target) reason(ctx context.Context) error {
 	}
 	// No request may be under way. Otherwise the server could reset the connection, and its alert could be lost.
 	t.secure(unchecked)
-	if _, err := tls.Client(conn, unchecked).Read(reply); alertIn(err) == wantsCert {
+	if _, err := tls.Client(conn, unchecked).Read(reply); alertIn(err) == "tls: certificate required" {
 		return errCert
 	}
 	return nil
