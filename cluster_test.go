@@ -29,7 +29,7 @@ import (
 func TestCluster_MasterStaysDead(t *testing.T) {
 	t.Parallel()
 	elected := masterFails(t, 0, (*redistest.Server).Kill)
-	assert.Less(t, time.Since(elected), soon)
+	assert.Less(t, time.Since(elected), time.Second+pause+heartbeat+slack)
 }
 
 // A master hangs, and its replica is elected: no call fails, and the holder holds on. After the election, these can
@@ -47,7 +47,8 @@ func TestCluster_MasterHangs(t *testing.T) {
 		t.Run(readTimeout.String(), func(t *testing.T) {
 			t.Parallel()
 			elected := masterFails(t, readTimeout, (*redistest.Server).Pause)
-			assert.Less(t, time.Since(elected), readTimeout+7*time.Second)
+			bound := 1500*time.Millisecond + readTimeout + min(2*readTimeout, 4*time.Second) + heartbeat
+			assert.Less(t, time.Since(elected), bound+slack)
 		})
 	}
 }
@@ -201,7 +202,7 @@ func TestCluster_ReleasedWhileTheSlotMoves(t *testing.T) {
 // still where they were. That takes no longer than before. Where another holder stays, the next waiter is granted the
 // lock, and no further one if the semaphore was resized.
 //
-//fairlock:fault A lock of any kind is released, and its slot is about to move: if somebody waits, Unlock returns at once; if nobody does, or if a request for the lock was sent twice, when the slot has moved
+//fairlock:fault A lock of any kind is released, and its slot is about to move: if somebody waits, Unlock returns at once; if nobody does, or if the acquire was sent twice, when the slot has moved
 func TestCluster_EachKindIsReleasedWhileTheSlotMoves(t *testing.T) {
 	t.Parallel()
 	cluster, from, to := twoMasters(t)
@@ -237,7 +238,7 @@ func TestCluster_EachKindIsReleasedWhileTheSlotMoves(t *testing.T) {
 			if name == "resized semaphore" {
 				queues[name][0].granted(t)
 			}
-			assert.Less(t, time.Since(began), soon, name)
+			assert.Less(t, time.Since(began), slack, name)
 			assert.True(t, queues[name][1].pending(), name)
 		}
 	}, func() {})
@@ -341,6 +342,6 @@ func TestCluster_SubscribersNodeDies(t *testing.T) {
 	subscribed := time.Since(killed)
 	after := handoffs()
 	t.Logf("a handoff takes %v, and %v after the kill; subscribed again after %v", before, after, subscribed)
-	assert.Less(t, subscribed, soon)
+	assert.Less(t, subscribed, 3*time.Second+slack)
 	assert.Less(t, max(after[0], after[1]), 500*time.Millisecond)
 }

@@ -56,9 +56,19 @@ func switched(t *testing.T, s *redistest.Sentinels, old *redistest.Server) (time
 	return time.Now(), now
 }
 
-// soon is the limit of the tests in which others go on after a fault. What they exclude lasts until a lease ends, 6.7 s
-// at least. Their comments, and docs/operating.md, say what was measured.
-const soon = 5 * time.Second
+const (
+	// redials is how long go-redis may go without an attempt to connect: when as many as its PoolSize have failed, it
+	// tries one a second, and all requests fail at once meanwhile. With four requests in flight and the default PoolSize
+	// for two processors, 9.7.3 comes to that after 0.2 s, 9.23 after 2 s.
+	redials = time.Second
+	// pause is the longest of this library's own.
+	pause = 250 * time.Millisecond
+	// heartbeat is how long a waiter may wait for its next one, if the notification of its grant is lost.
+	heartbeat = time.Second
+	// slack is for a busy machine: at a load of 15, grants came 1.2 s later. What the limits exclude lasts until a lease
+	// ends, 6.7 s or more.
+	slack = 2 * time.Second
+)
 
 // The primary is killed: nobody's call fails, also not one that begins meanwhile, the holder holds on, and the lock
 // goes through the queue in order, soon after the sentinels name the new primary.
@@ -97,7 +107,7 @@ func TestSentinel_PrimaryIsKilled(t *testing.T) {
 		unlock(t, held)
 		unlock(t, c.third.granted(t))
 	}
-	assert.Less(t, time.Since(named), soon)
+	assert.Less(t, time.Since(named), redials+pause+slack)
 }
 
 // passed is a mutex that its holder releases in a planned failover, and whose next holder passes it on when the
@@ -199,7 +209,7 @@ func TestSentinel_PlannedFailover(t *testing.T) {
 		unlock(t, c.held)
 		held := c.second.granted(t)
 		t.Logf("%s: granted %v after the release", c.kind, time.Since(unlocked))
-		assert.Less(t, time.Since(unlocked), soon)
+		assert.Less(t, time.Since(unlocked), 2*time.Second+slack)
 		assert.True(t, c.third.pending())
 		unlock(t, held)
 		unlock(t, c.third.granted(t))
@@ -210,7 +220,7 @@ func TestSentinel_PlannedFailover(t *testing.T) {
 	for i, p := range mutexes {
 		lostIfAtAll(t, p.third.granted(t).Unlock(t.Context()))
 		t.Logf("mutex %d: granted %v after the sentinels named the new primary", i, p.at.Sub(named))
-		assert.Less(t, p.at.Sub(named), soon)
+		assert.Less(t, p.at.Sub(named), 2*time.Second+slack)
 	}
 }
 
